@@ -1,0 +1,31 @@
+# `make demo` and `make test` work on a fresh clone: both set up .venv first.
+PYTHON ?= python3
+BIN := .venv/bin
+export OMP_WAIT_POLICY := PASSIVE
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: setup demo test lint clean
+
+setup: .venv/ready
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gcab needs Python 3.11 or newer; set PYTHON=/path/to/python3")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: setup
+	$(BIN)/gcab demo
+
+test: lint
+	OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest -n 2
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --fail-under=90 --skip-covered
+
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .coverage* build *.egg-info

@@ -1,0 +1,44 @@
+"""From a configuration to a method, from a method to a model folder, and back."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gcab.config import RunConfig, from_dict, to_dict
+from gcab.data.registry import dataset
+from gcab.methods.method import Method, Setting, Task
+from gcab.methods.registry import method_named
+from gcab.runs.model import load_model, save_model
+from gcab.training.trainer import grow
+
+
+def build_method(config: RunConfig) -> Method:
+    info = dataset(config.scenario.dataset)
+    setting = Setting(config.encoder, config.scenario.image_size, info.mean, info.std)
+    return method_named(config.method)(setting, config.options)
+
+
+def save_method(folder: Path, method: Method, config: RunConfig, tasks: Sequence[Task]) -> None:
+    """A model folder from which `load_method` builds the same method again."""
+    info = dataset(config.scenario.dataset)
+    description = {
+        "config": to_dict(config),
+        "tasks": [list(task.names) for task in tasks],
+        "image_size": config.scenario.image_size,
+        "mean": list(info.mean),
+        "std": list(info.std),
+    }
+    save_model(folder, description, method.state_dict())
+
+
+def load_method(folder: Path) -> tuple[Method, RunConfig, dict[str, Any]]:
+    """The method of a model folder, ready to predict."""
+    description, tensors = load_model(folder)
+    config = from_dict(description["config"])
+    method = build_method(config)
+    first = 0
+    for index, names in enumerate(description["tasks"]):
+        grow(method, Task(index, first, tuple(names)), config.seed)
+        first += len(names)
+    method.load_state_dict(tensors, strict=True)
+    return method.eval(), config, description

@@ -1,0 +1,241 @@
+"""The resolved configuration of a run: defaults < profile < preset < command line; nothing changes it afterwards."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from gcab.data.augment import AugmentConfig
+from gcab.data.registry import DATASETS, dataset
+from gcab.errors import GcabError, unknown
+from gcab.methods.registry import method_named
+from gcab.model.encoder import EncoderConfig
+
+Overrides = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ScenarioConfig:
+    """Which classes arrive when."""
+
+    name: str = "cifar100/10"
+    dataset: str = "cifar100"
+    tasks: int = 10
+    sizes: tuple[int, ...] = ()  # classes in each task where they are not all equal
+    order: Literal["paper", "sorted", "random"] = "random"  # paper: the authors' order; random: from the run's seed
+    validation: float = 0.0  # share of a task's training images held out
+    image_size: int = 32
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """Defaults are the authors' code: 5e-4 * 128 / 512 at its peak, restarted for every task."""
+
+    epochs: int = 500  # per task, section "Experimental Setup"
+    batch_size: int = 128  # same section
+    optimiser: Literal["adamw", "adam", "sgd"] = "adamw"  # text: Adam
+    lr: float = 1.25e-4  # text: 1e-4
+    warmup_epochs: int = 5
+    warmup_lr: float = 1e-6
+    min_lr: float = 1e-5  # where the cosine ends
+    weight_decay: float = 1e-6
+    clip: float = 10000.0  # largest gradient norm; 0: no clipping
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 on a GPU, float32 on a CPU
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "lr"):
+            if getattr(self, name) <= 0:
+                raise GcabError(f"training.{name} is {getattr(self, name)}: give a number greater than 0.")
+        for name in ("warmup_epochs", "warmup_lr", "min_lr", "weight_decay", "clip"):
+            if getattr(self, name) < 0:
+                raise GcabError(f"training.{name} is {getattr(self, name)}: give 0 or more.")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides what a run computes; where it is written and on which device is not part of it."""
+
+    method: str = "gcab"
+    profile: str = "official"
+    seed: int = 1
+    scenario: ScenarioConfig = field(default_factory=ScenarioConfig)
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    options: Any = None  # the method's own dataclass
+
+    def check(self) -> None:
+        """Refuse combinations that cannot be built."""
+        encoder, size = self.encoder, self.scenario.image_size
+        if encoder.width % encoder.heads:
+            raise GcabError(f"encoder.width {encoder.width} is not a multiple of encoder.heads {encoder.heads}.")
+        if size < encoder.patch or size % encoder.patch:
+            raise GcabError(f"scenario.image_size {size} is not a multiple of encoder.patch {encoder.patch}.")
+        if not 0 <= self.scenario.validation < 1:
+            raise GcabError(f"scenario.validation is {self.scenario.validation}: give a share from 0 to below 1.")
+        if self.scenario.tasks < 1:
+            raise GcabError(f"scenario.tasks is {self.scenario.tasks}: give 1 or more.")
+
+
+PROFILES: Mapping[str, Overrides] = {
+    "extended": {},
+    "official": {},
+    "paper": {
+        "encoder.kind": "vit",
+        "encoder.drop_path": 0.0,
+        "training.optimiser": "adam",
+        "training.lr": 1e-4,
+        "training.min_lr": 1e-4,
+        "training.warmup_epochs": 0,
+        "training.weight_decay": 0.0,
+        "training.clip": 0.0,
+    },
+}
+
+DATASET_PRESETS: Mapping[str, Overrides] = {
+    "cifar100": {"scenario.order": "paper"},
+    "tiny-imagenet": {"encoder.patch": 8},
+    "imagenet100": {"encoder.patch": 16},
+    "folder": {"encoder.patch": 8},
+    "digits": {
+        "scenario.order": "sorted",
+        "encoder.patch": 2,
+        "encoder.width": 64,
+        "encoder.heads": 4,
+        "encoder.blocks": 2,
+        "augment.randaugment": False,
+        "training.batch_size": 16,
+        "training.epochs": 40,
+        "training.lr": 1e-3,
+    },
+}
+
+SCENARIOS = (
+    "cifar100/5",
+    "cifar100/10",
+    "cifar100/20",
+    "tiny-imagenet/5",
+    "tiny-imagenet/10",
+    "imagenet100/10",
+    "digits/5",
+)
+
+
+def resolve(
+    scenario: str, method: str, profile: str = "official", seed: int = 1, changes: Overrides | None = None
+) -> RunConfig:
+    """The one way to a configuration: defaults < profile < preset < `changes` (text or typed values)."""
+    if profile not in PROFILES:
+        raise unknown("profile", profile, PROFILES)
+    kind = method_named(method)
+    config = RunConfig(method=method, profile=profile, seed=seed, options=kind.Options())
+    layers = (PROFILES[profile], kind.profiles.get(profile, {}), scenario_preset(scenario), changes or {})
+    for layer in layers:
+        config = override(config, layer)
+    config.check()
+    return config
+
+
+def scenario_preset(name: str) -> dict[str, Any]:
+    """What the name of a scenario, such as cifar100/10, says: its data set's preset and the number of tasks."""
+    source, _, tasks = name.partition("/")
+    if source not in DATASETS or not tasks.isdigit() or int(tasks) < 1:
+        raise unknown("scenario", name, (*SCENARIOS, "folder/2"))
+    info = dataset(source)
+    return {
+        "scenario.name": name,
+        "scenario.dataset": source,
+        "scenario.tasks": int(tasks),
+        "scenario.image_size": info.size,
+        "augment.crop": info.crop,
+        "augment.flip": info.flip,
+        **DATASET_PRESETS[source],
+    }
+
+
+def leaves(config: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Every setting as (dotted key, type, value)."""
+    hints = get_type_hints(type(config))
+    for item in dataclasses.fields(config):
+        value = getattr(config, item.name)
+        if dataclasses.is_dataclass(value):
+            yield from leaves(value, f"{prefix}{item.name}.")
+        else:
+            yield prefix + item.name, hints[item.name], value
+
+
+def override(config: Any, changes: Overrides) -> Any:
+    """A copy with dotted keys replaced; text is read as the setting's type."""
+    known = {key: kind for key, kind, _ in leaves(config)}
+    for key, value in changes.items():
+        if key not in known:
+            raise unknown("setting", key, known)
+        config = _replace(config, key.split("."), parse(key, known[key], value) if isinstance(value, str) else value)
+    return config
+
+
+def _replace(config: Any, path: list[str], value: Any) -> Any:
+    inner = value if len(path) == 1 else _replace(getattr(config, path[0]), path[1:], value)
+    return dataclasses.replace(config, **{path[0]: inner})
+
+
+def parse(key: str, kind: Any, text: str) -> Any:
+    """Text from a command line as the type of a setting."""
+    if get_origin(kind) is Literal:
+        if text not in get_args(kind):
+            raise unknown(f"value for {key}", text, get_args(kind))
+        return text
+    try:
+        if kind is bool:
+            return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[text.lower()]
+        if get_origin(kind) is tuple:
+            return tuple(int(part) for part in text.split(",") if part.strip())
+        return kind(text)
+    except (KeyError, ValueError):
+        raise GcabError(f"{key} cannot be '{text}': give {describe_type(kind)}.") from None
+
+
+def describe_type(kind: Any) -> str:
+    """A type as a person would say it, for help and error sentences."""
+    if get_origin(kind) is Literal:
+        return " | ".join(map(str, get_args(kind)))
+    if get_origin(kind) is tuple:
+        return "whole numbers with commas between"
+    return {bool: "true or false", int: "a whole number", float: "a number"}.get(kind, "text")
+
+
+def to_dict(config: RunConfig) -> dict[str, Any]:
+    """The configuration as JSON writes it."""
+    plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(config)))
+    return plain
+
+
+def from_dict(stored: Mapping[str, Any]) -> RunConfig:
+    """The configuration of a stored run or model."""
+    base = RunConfig(options=method_named(stored["method"]).Options())
+    return _fill(base, stored, "")
+
+
+def _fill(config: Any, stored: Mapping[str, Any], prefix: str) -> Any:
+    names = {item.name for item in dataclasses.fields(config)}
+    for name in stored:
+        if name not in names:
+            raise unknown("setting", prefix + name, names)
+    values = {
+        name: _fill(getattr(config, name), value, f"{prefix}{name}.")
+        if dataclasses.is_dataclass(getattr(config, name))
+        else tuple(value)
+        if isinstance(value, list)
+        else value
+        for name, value in stored.items()
+    }
+    return dataclasses.replace(config, **values)
+
+
+def config_hash(config: RunConfig) -> str:
+    """Names a configuration apart from its seed, so that seeds of one setting lie side by side."""
+    content = to_dict(config)
+    del content["seed"]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]

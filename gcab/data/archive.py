@@ -1,0 +1,169 @@
+"""Files as they come to a data set: in a folder, in a zip or tar archive, or from an address on the net."""
+
+import hashlib
+import io
+import os
+import shutil
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path, PurePosixPath
+from typing import IO, Literal, Protocol
+
+from gcab.errors import GcabError
+
+IMAGE_SUFFIXES = frozenset((".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"))
+LARGEST_MEMBER = 256 * 2**20  # a zip member that claims more than this is no image
+
+
+class File(Protocol):
+    """What a reader needs of a file, so that a path and a zip member serve alike; str() names it."""
+
+    def open(self, mode: Literal["rb"], /) -> IO[bytes]: ...
+
+
+@dataclass(frozen=True)
+class ZipMember:
+    """One file inside a zip, read in memory and never written to disk."""
+
+    archive: zipfile.ZipFile
+    info: zipfile.ZipInfo
+
+    def __str__(self) -> str:
+        return f"{self.archive.filename}:{self.info.filename}"
+
+    def open(self, mode: Literal["rb"], /) -> IO[bytes]:  # noqa: ARG002
+        if self.info.file_size > LARGEST_MEMBER:
+            raise GcabError(f"{self} claims {self.info.file_size} bytes, too many for one file of a data set.")
+        try:
+            return io.BytesIO(self.archive.read(self.info))
+        except (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as problem:
+            raise GcabError(f"{self} cannot be read ({problem}): fetch the archive again.") from problem
+
+
+def listed(names: Collection[str], shown: int = 5) -> str:
+    """A few names and how many more there are, so that a sentence stays one sentence."""
+    ordered = sorted(names)
+    more = f" and {len(ordered) - shown} more" if len(ordered) > shown else ""
+    return ", ".join(ordered[:shown]) + more
+
+
+def given_root(root: Path | None, dataset: str) -> Path:
+    """The place the user named, or the sentence that asks for one."""
+    if root is None:
+        raise GcabError(f"data set '{dataset}' needs the folder that holds its files: name it as the root.")
+    return root
+
+
+def existing_folder(root: Path | None, dataset: str) -> Path:
+    """The data set's folder, or the sentence that says why it is none."""
+    folder = given_root(root, dataset)
+    if not folder.exists():
+        raise GcabError(f"the root '{folder}' of data set '{dataset}' does not exist: check the path.")
+    if not folder.is_dir():
+        raise GcabError(f"the root '{folder}' of data set '{dataset}' is a file: name the folder instead.")
+    return folder
+
+
+def image_files(folder: Path) -> list[Path]:
+    """Every image below a folder in a fixed order; hidden files are skipped, any other file is an error."""
+    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    visible = {name: path for name, path in found.items() if not _hidden(name)}
+    others = [name for name, path in visible.items() if path.suffix.lower() not in IMAGE_SUFFIXES]
+    if others:
+        raise GcabError(f"'{folder}' holds files that are no images ({listed(others)}): move them elsewhere.")
+    return [visible[name] for name in sorted(visible)]
+
+
+def text_lines(file: File) -> list[str]:
+    """The non-empty lines of a small text file, without surrounding blanks."""
+    with file.open("rb") as stream:
+        content = stream.read()
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        raise GcabError(f"{file} is not UTF-8 text: save it as UTF-8.") from problem
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+@contextmanager
+def open_files(place: Path) -> Iterator[Mapping[str, File]]:
+    """The visible files of a folder or of a zip by their names relative to it, read where they are."""
+    if place.is_dir():
+        paths = {path.relative_to(place).as_posix(): path for path in place.rglob("*") if path.is_file()}
+        yield {name: path for name, path in paths.items() if not _hidden(name)}
+        return
+    try:
+        archive = zipfile.ZipFile(place)
+    except (OSError, zipfile.BadZipFile) as problem:
+        raise GcabError(f"{place} is not a readable zip ({problem}): fetch it again.") from problem
+    with archive:
+        members = {info.filename: ZipMember(archive, info) for info in archive.infolist() if not info.is_dir()}
+        for name in members:
+            if name.startswith("/") or "\\" in name or ".." in PurePosixPath(name).parts:
+                raise GcabError(f"{place} holds '{name}', which leads out of it: fetch it from a trusted place.")
+        yield {name: member for name, member in members.items() if not _hidden(name)}
+
+
+@contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """A temporary path that becomes the target only when the block succeeds: no reader meets half a file."""
+    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        yield partial
+        with partial.open("rb+") as written:
+            os.fsync(written.fileno())
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def md5_of(path: Path) -> str:
+    """The sum a published file is known by; it tells damage, it is no protection against an attacker."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+
+
+def download(url: str, target: Path, md5: str) -> None:
+    """Fetch a published file whole or not at all."""
+    from urllib.request import urlopen
+
+    by_hand = f"fetch {url} elsewhere and put it in '{target.parent}'"
+    try:
+        with urlopen(url, timeout=30) as response:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(target) as partial:
+                with partial.open("wb") as stream:
+                    shutil.copyfileobj(response, stream, 2**20)
+                if md5_of(partial) != md5:
+                    raise GcabError(f"{url} arrived damaged (its md5 is not {md5}): try again, or {by_hand}.")
+    except (OSError, HTTPException) as problem:
+        raise GcabError(f"{target.name} is not there and cannot be fetched ({problem}): {by_hand}.") from problem
+
+
+def unpack(archive: Path, members: Mapping[str, Path]) -> None:
+    """Write exactly the named plain files of a gzipped tar to the given paths, whatever else it holds."""
+    missing = set(members)
+    try:
+        with tarfile.open(archive, "r|gz") as tar:
+            for member in tar:
+                content = tar.extractfile(member) if member.name in missing and member.isreg() else None
+                if content is None:
+                    continue
+                target = members[member.name]
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with replacing(target) as partial, partial.open("wb") as stream:
+                    shutil.copyfileobj(content, stream, 2**20)
+                missing.remove(member.name)
+    except (OSError, EOFError, tarfile.TarError, zlib.error) as problem:
+        raise GcabError(f"{archive} cannot be unpacked ({problem}): fetch it again.") from problem
+    if missing:
+        raise GcabError(f"{archive} lacks {listed(missing)}: fetch it again.")
+
+
+def _hidden(name: str) -> bool:
+    return any(part.startswith(".") for part in PurePosixPath(name).parts)

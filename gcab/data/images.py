@@ -1,0 +1,23 @@
+"""What every data set delivers: labelled images as bytes, nothing else."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+Split = Literal["train", "test"]
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Labelled images of one size, on the host; labels index into `classes`."""
+
+    images: Tensor  # (n, 3, H, W) uint8
+    labels: Tensor  # (n,) int64
+    classes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if self.images.ndim != 4 or self.images.shape[1] != 3:
+            raise ValueError(f"images must be (n, 3, H, W), got {tuple(self.images.shape)}")
+        if len(self.images) != len(self.labels):
+            raise ValueError(f"{len(self.images)} images but {len(self.labels)} labels")

@@ -1,0 +1,22 @@
+"""Which device to compute on."""
+
+import torch
+
+from gcab.errors import GcabError
+
+
+def choose_device(name: str) -> torch.device:
+    """`auto` takes a GPU where there is one; asking for one that is not there is an error."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise GcabError(f"unknown device '{name}': give auto, cpu, cuda or cuda:N.") from None
+    if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
+        raise GcabError(
+            f"device '{name}' was asked for, but torch {torch.__version__} finds no such GPU: use --device cpu."
+        )
+    if device.type not in ("cpu", "cuda"):
+        raise GcabError(f"device '{name}' is not supported: give auto, cpu, cuda or cuda:N.")
+    return device

@@ -1,0 +1,111 @@
+"""From a method and test images to predictions, and from predictions to one record per task."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gcab.evaluation.metrics import accuracy_row
+from gcab.methods.method import Method, Task, TaskImages, parameter_count, pooled, state_bytes
+from gcab.model.projectors import relative_drift
+
+BATCH = 500
+DRIFT_IMAGES = 32  # per task: whole token grids are kept for these
+EMBEDDED_IMAGES = 300  # of task 1, for the embedding figure
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """Looks at a method with the test images only; nothing it keeps is shown to the method."""
+
+    method: Method
+    test: TaskImages  # of all tasks, labels in order of arrival
+    device: torch.device
+
+    def images_of(self, task: Task) -> Tensor:
+        labels = self.test.labels
+        return self.test.images[(labels >= task.first) & (labels < task.first + task.classes)]
+
+    def labels_of(self, task: Task) -> Tensor:
+        labels = self.test.labels
+        return labels[(labels >= task.first) & (labels < task.first + task.classes)]
+
+    @torch.inference_mode()
+    def apply(self, function: Any, images: Tensor) -> Tensor:
+        """A function of normalised images over any number of them, results on the host."""
+        ready = self.method.setting.normalise
+        return torch.cat([function(ready(part.to(self.device))).float().cpu() for part in images.split(BATCH)])
+
+    def predict(self, tasks: tuple[Task, ...]) -> tuple[Tensor, Tensor]:
+        """Logits over the classes seen and labels, for the test images of those tasks."""
+        seen = self.test.labels < tasks[-1].first + tasks[-1].classes
+        return self.apply(self.method.predict, self.test.images[seen]), self.test.labels[seen]
+
+    def record(self, tasks: tuple[Task, ...], references: dict[int, Tensor]) -> tuple[dict[str, Any], Tensor, Tensor]:
+        """The "task" record after the last of `tasks`, with the logits and labels it was made from."""
+        logits, labels = self.predict(tasks)
+        classes = [task.classes for task in tasks]
+        tag, taw, identified = accuracy_row(logits.numpy(), labels.numpy(), classes)
+        record = {
+            "kind": "task",
+            "task": len(tasks),
+            "tag": tag,
+            "taw": taw,
+            "classes": classes,
+            "images": [len(self.labels_of(task)) for task in tasks],
+            "task_identification": identified,
+            "capacity": self.method.capacity(),
+            "drift": [self.drift(tasks[index], reference) for index, reference in sorted(references.items())],
+            "parameters": parameter_count(self.method),
+            "bytes": self.stored_bytes(),
+        }
+        return record, logits, labels
+
+    def stored_bytes(self) -> dict[str, int]:
+        images, prototypes = self.method.image_bytes(), self.method.prototype_bytes()
+        return {"model": state_bytes(self.method) - images - prototypes, "images": images, "prototypes": prototypes}
+
+    def reference(self, task: Task) -> Tensor | None:
+        """Token features of a task's test images right after it was learned, to measure later drift against."""
+        images = self.images_of(task)[:DRIFT_IMAGES]
+        return self.apply(self.method.features, images) if self.has_features() else None
+
+    def has_features(self) -> bool:
+        return type(self.method).features is not Method.features
+
+    def drift(self, task: Task, reference: Tensor) -> dict[str, Any]:
+        """Relative feature drift of a finished task's images, as they come and after compensation."""
+        now = self.apply(self.method.features, self.images_of(task)[:DRIFT_IMAGES])
+        with torch.inference_mode():
+            mapped = self.method.compensate(now.to(self.device), task.index)
+        return {
+            "task": task.index + 1,
+            "raw": relative_drift(now, reference),
+            "compensated": None if mapped is None else relative_drift(mapped.float().cpu(), reference),
+        }
+
+    def embeddings(self, task: Task) -> dict[str, np.ndarray[Any, Any]] | None:
+        """The decoder's feature of a task's test images, without and with compensation."""
+        if type(self.method).embed is Method.embed:
+            return None
+        images, labels = self.images_of(task)[:EMBEDDED_IMAGES], self.labels_of(task)[:EMBEDDED_IMAGES]
+        views = {
+            name: self.apply(lambda batch, on=on: self.method.embed(batch, task.index, on), images).numpy()
+            for name, on in (("raw", False), ("compensated", True))
+        }
+        return {"labels": labels.numpy(), **views}
+
+    def probe(self, task: Task, train: TaskImages) -> float:
+        """Nearest-class-mean accuracy on a task in the encoder's mean token: how useful its features are already."""
+        known, labels = self.apply(self.pooled_features, train.images), train.labels - task.first
+        means = torch.stack([known[labels == label].mean(dim=0) for label in range(task.classes)])
+        asked = self.apply(self.pooled_features, self.images_of(task))
+        nearest = torch.cdist(asked, means).argmin(dim=1)
+        return float((nearest == self.labels_of(task) - task.first).double().mean() * 100)
+
+    def pooled_features(self, images: Tensor) -> Tensor:
+        features = self.method.features(images)
+        assert features is not None
+        return pooled(features)

@@ -1,0 +1,250 @@
+"""A whole run: every task trained, evaluated and saved, resumable at any moment."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gcab.assemble import build_method, save_method
+from gcab.config import RunConfig, config_hash, to_dict
+from gcab.data.augment import Augment
+from gcab.data.images import ImageSet
+from gcab.data.registry import dataset
+from gcab.errors import GcabError
+from gcab.evaluation.evaluate import Evaluator
+from gcab.evaluation.metrics import results_from_records, summary
+from gcab.methods.method import Method, Task, TaskImages
+from gcab.runs.checkpoint import CheckpointStore
+from gcab.runs.folder import RunFolder, device_name, environment
+from gcab.runs.lock import RunLock
+from gcab.scenario import Scenario, TaskStream
+from gcab.training.trainer import Epoch, Halfway, Trainer, finish, grow
+
+Observer = Callable[[dict[str, Any]], None]  # sees every record as it is written
+CHECKPOINT_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Data:
+    """The two splits of a run's data set, and the tasks they make."""
+
+    train: ImageSet
+    test: ImageSet
+    scenario: Scenario
+
+
+def load_data(config: RunConfig, root: Path | None) -> Data:
+    """Read both splits; the scenario follows from the names of the classes."""
+    info = dataset(config.scenario.dataset)
+    if info.needs_root and root is None:
+        raise GcabError(f"the data set {info.name} needs a folder: give --data DIR.")
+    train = info.load(root, "train", config.scenario.image_size)
+    test = info.load(root, "test", config.scenario.image_size)
+    if train.classes != test.classes:
+        raise GcabError(f"the training and test images of {info.name} in {root} have different classes.")
+    return Data(train, test, Scenario.build(config.scenario, config.seed, train.classes))
+
+
+def run_path(root: Path, config: RunConfig) -> Path:
+    return root / config.scenario.name / config.method / f"{config.seed}-{config_hash(config)}"
+
+
+def run_experiment(
+    config: RunConfig,
+    data: Data,
+    path: Path,
+    device: torch.device,
+    observe: Observer,
+    command: str = "",
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+) -> dict[str, Any]:
+    """Start the run in `path` or continue it where it stopped; returns its final record."""
+    with RunLock(path):
+        document = {
+            **environment(),
+            "format": 1,
+            "device": device_name(device),
+            "command": command,
+            "config": to_dict(config),
+            "tasks": [list(task.names) for task in data.scenario.tasks],
+        }
+        run = RunFolder.prepare(path, document)
+        final = run.final()
+        if final is None:
+            final = Experiment(config, data, run, device, observe, checkpoint_seconds).finish()
+        return final
+
+
+class Experiment:
+    """The moving parts of one run."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        data: Data,
+        run: RunFolder,
+        device: torch.device,
+        observe: Observer,
+        checkpoint_seconds: float,
+    ) -> None:
+        info = dataset(config.scenario.dataset)
+        self.config, self.data, self.run, self.device, self.observe = config, data, run, device, observe
+        self.method = build_method(config).to(device)
+        self.method.eval()
+        self.trainer = Trainer(
+            self.method, config.training, Augment(config.augment, info.mean, info.std), device, config.seed
+        )
+        self.evaluator = make_evaluator(self.method, data, device)
+        self.tasks = data.scenario.merged() if self.method.joint else data.scenario.tasks
+        self.checkpoint_seconds = checkpoint_seconds
+        self.saved_at = self.started = time.monotonic()
+        self.seconds_before = 0.0
+
+    def finish(self) -> dict[str, Any]:
+        """Every task that is left, then the final record."""
+        position, halfway = self.restore()
+        for task in self.tasks[position:]:
+            stream = self.data.scenario.open(task, self.data.train)
+            self.learn(task, stream, halfway)
+            halfway = None
+            stream.close()
+            if task.index + 1 < len(self.tasks):
+                self.save(task.index + 1, epochs=0)
+        record = self.final_record()
+        self.write(record)
+        return record
+
+    def learn(self, task: Task, stream: TaskStream, halfway: Halfway | None) -> None:
+        """One task from its first epoch (or where a checkpoint left it) to its saved model."""
+        data = stream.train()
+        if halfway is None:
+            self.probe(task, data)
+            grow(self.method, task, self.config.seed)
+            self.method.begin_task(task)
+        self.trainer.fit(task, data, self.after_epoch, halfway)
+        finish(self.method, task, data, self.config.seed)
+        self.evaluate(task, stream)
+        save_method(self.run.model, self.method, self.config, self.tasks[: task.index + 1])
+
+    def after_epoch(self, epoch: Epoch) -> None:
+        self.write(
+            {
+                "kind": "epoch",
+                "task": epoch.task.index + 1,
+                "epoch": epoch.number,
+                "epochs": self.config.training.epochs,
+                "step": epoch.number * epoch.steps,
+                "losses": epoch.losses,
+                "lr": epoch.lr,
+                "seconds": epoch.seconds,
+            }
+        )
+        if time.monotonic() - self.saved_at >= self.checkpoint_seconds:
+            self.save(epoch.task.index, epoch.number)
+
+    def probe(self, task: Task, data: TaskImages) -> None:
+        """How well a new task's classes separate before it is learned, here and in an untrained encoder."""
+        if task.index == 0 or not self.evaluator.has_features():
+            return
+        untrained = build_method(self.config).to(self.device).eval()
+        grow(untrained, self.tasks[0], self.config.seed)
+        fresh = make_evaluator(untrained, self.data, self.device)
+        before, baseline = self.evaluator.probe(task, data), fresh.probe(task, data)
+        self.write({"kind": "probe", "task": task.index + 1, "before": before, "untrained": baseline})
+
+    def evaluate(self, task: Task, stream: TaskStream) -> None:
+        """Write the predictions and the record after a task."""
+        seen = self.data.scenario.tasks if self.method.joint else self.tasks[: task.index + 1]
+        number = len(seen)
+        record, logits, labels = self.evaluator.record(seen, self.references(task))
+        held_out = stream.validation()
+        probes = {probe["task"]: probe for probe in self.run.records("probe")}
+        probe = probes.get(number)
+        record |= {
+            "probe": probe and {"before": probe["before"], "untrained": probe["untrained"]},
+            "validation": None if held_out is None else self.accuracy(held_out),
+            "seconds": self.seconds(),
+        }
+        self.run.save_arrays(f"task-{number:02d}", logits=logits.half().numpy(), labels=labels.numpy())
+        reference = self.evaluator.reference(task)
+        if reference is not None:
+            self.run.save_arrays(f"features-{number:02d}", features=reference.half().numpy())
+        embeddings = None if self.method.joint else self.evaluator.embeddings(self.tasks[0])
+        if embeddings is not None:
+            self.run.save_arrays(f"embedding-{number:02d}", **embeddings)
+        self.write(record)
+
+    def references(self, task: Task) -> dict[int, Tensor]:
+        """Features of earlier tasks' test images as they were when each task had just been learned."""
+        found: dict[int, Tensor] = {}
+        for index in range(task.index):
+            arrays = self.run.load_arrays(f"features-{index + 1:02d}")
+            if arrays is not None:
+                found[index] = torch.from_numpy(arrays["features"].astype(np.float32))
+        return found
+
+    def accuracy(self, images: TaskImages) -> float:
+        """Task-agnostic accuracy on held-out training images, in per cent."""
+        logits = self.evaluator.apply(self.method.predict, images.images)
+        return float((logits.argmax(dim=1) == images.labels.cpu()).double().mean() * 100)
+
+    def final_record(self) -> dict[str, Any]:
+        records = self.run.records("task")
+        last = records[-1]
+        return {
+            "kind": "final",
+            **summary(results_from_records(records)),
+            "parameters": last["parameters"],
+            "bytes": last["bytes"],
+            "seconds": self.seconds(),
+        }
+
+    def seconds(self) -> float:
+        return self.seconds_before + time.monotonic() - self.started
+
+    def write(self, record: dict[str, Any]) -> None:
+        self.run.append(record)
+        self.observe(record)
+
+    def save(self, tasks_done: int, epochs: int) -> None:
+        """A checkpoint after `epochs` epochs of the task after `tasks_done` tasks."""
+        position = {
+            "task": tasks_done,
+            "epoch": epochs,
+            "metrics_bytes": self.run.metrics_bytes(),
+            "seconds": self.seconds(),
+        }
+        state: dict[str, Any] = {"method": dict(self.method.state_dict())}
+        if epochs and self.trainer.optimiser is not None:
+            state["optimiser"] = self.trainer.optimiser.state_dict()
+        self.run.checkpoints.save(position, state)
+        self.saved_at = time.monotonic()
+
+    def restore(self) -> tuple[int, Halfway | None]:
+        """Continue from the newest intact checkpoint: (first task to train, its state if it was under way)."""
+        store: CheckpointStore = self.run.checkpoints
+        checkpoint, warnings = store.load_latest()
+        for warning in warnings:
+            self.observe({"kind": "warning", "text": warning})
+        if checkpoint is None:
+            self.run.truncate_metrics(0)
+            return 0, None
+        position, epochs = checkpoint.position["task"], checkpoint.position["epoch"]
+        for task in self.tasks[: position + (epochs > 0)]:
+            grow(self.method, task, self.config.seed)
+        if epochs:
+            self.method.begin_task(self.tasks[position])
+        self.method.load_state_dict(checkpoint.state["method"], strict=True)
+        self.run.truncate_metrics(checkpoint.position["metrics_bytes"])
+        self.seconds_before = checkpoint.position["seconds"]
+        self.observe({"kind": "resumed", "task": position + 1, "epoch": epochs})
+        return position, Halfway(epochs, checkpoint.state["optimiser"]) if epochs else None
+
+
+def make_evaluator(method: Method, data: Data, device: torch.device) -> Evaluator:
+    return Evaluator(method, TaskImages(data.test.images, data.scenario.relabel(data.test.labels)), device)

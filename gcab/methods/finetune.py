@@ -1,0 +1,40 @@
+"""Fine-tuning: train on each task as if there had been no other (the ablation's first row)."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from gcab.methods.method import Batch, Method, Progress, Setting, Task, binary_cross_entropy
+from gcab.model.network import PlainNetwork
+
+
+@dataclass(frozen=True)
+class FinetuneOptions:
+    """Nothing to choose."""
+
+
+class Finetune(Method):
+    """No defence against forgetting: the lower bound."""
+
+    Options: ClassVar[type[Any]] = FinetuneOptions
+    summary = "plain training on each new task, nothing against forgetting (lower bound); stores no image"
+
+    def __init__(self, setting: Setting, options: Any) -> None:
+        super().__init__(setting, options)
+        self.network = PlainNetwork(setting.encoder, setting.image_size)
+
+    def grow(self, task: Task) -> None:
+        self.network.grow(task.classes)
+
+    def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:  # noqa: ARG002
+        return {"classification": binary_cross_entropy(self.network(batch.images), batch.labels)}
+
+    def predict(self, images: Tensor) -> Tensor:
+        return self.network(images)
+
+    def features(self, images: Tensor) -> Tensor:
+        return self.network.encoder(images)
+
+    def embed(self, images: Tensor, task: int, compensate: bool) -> Tensor:  # noqa: ARG002
+        return self.network.block(self.network.token, self.features(images))

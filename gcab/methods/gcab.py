@@ -1,0 +1,193 @@
+"""GCAB with cascaded feature-drift compensation: the paper's method.
+
+Legend: s = sharpness, m^t = the current task's gates, m^{<t} = `Gate.used`, p^t = the newest projector,
+b(x; Ψ^{t-1}) = `teacher`.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from gcab.methods.method import Batch, Method, Progress, Setting, Task, TaskImages, binary_cross_entropy
+from gcab.model.frozen import Frozen
+from gcab.model.network import GatedNetwork, Masks
+from gcab.model.options import NetworkOptions
+from gcab.model.projectors import drift_distance
+from gcab.model.statistics import ClassStatistics
+
+
+@dataclass(frozen=True)
+class GcabOptions:
+    """Defaults are the authors' code (`official`); the comment gives the text's choice where it differs."""
+
+    lambda_gcab: float = 0.05  # weight of the sparsity term, section "Experimental Setup"
+    lambda_pfr: float = 0.001  # weight of the drift term, same section
+    drift: Literal["pfr", "distillation", "none"] = "pfr"  # distillation: the ablation's footnote
+    compensation: bool = True  # the cascade at inference; off: the ablation's third row
+    distance: Literal["cosine", "l2", "rms"] = "l2"  # text: cosine
+    bce_heads: Literal["all", "new"] = "all"
+    old_passes: Literal["projected", "unprojected"] = "unprojected"  # in training; the text does not say
+    schedule: Literal["paper", "official"] = "official"  # s reaches s_max at an epoch's last batch: paper
+    gate_gradient: Literal["plain", "compensated"] = "compensated"  # text: not mentioned, so plain
+    gate_limit: float = 6.0  # embeddings are clamped to ± this; 0: not clamped (text: not mentioned)
+    statistics: bool = False  # class statistics say which task, the heads which class; not in the paper
+    statistics_weight: float = 100.0
+    network: NetworkOptions = field(default_factory=NetworkOptions)
+
+
+class Gcab(Method):
+    """Gates keep the decoder of finished tasks unchanged; projectors undo the drift of the encoder."""
+
+    Options = GcabOptions
+    summary = "gated class-attention with cascaded feature-drift compensation (the paper); stores no image"
+    profiles: ClassVar[dict[str, dict[str, Any]]] = {
+        "extended": {
+            "options.bce_heads": "new",
+            "options.distance": "rms",
+            "options.lambda_pfr": 5.0,
+            "options.statistics": True,
+        },
+        "official": {},
+        "paper": {
+            "options.distance": "cosine",
+            "options.old_passes": "projected",
+            "options.schedule": "paper",
+            "options.gate_gradient": "plain",
+            "options.gate_limit": 0.0,
+            "options.network.class_token": "shared",
+            "options.network.residual": "attention",
+            "options.network.gated_sites": "input",
+            "options.network.normalise": False,
+            "options.network.freeze_norms": False,
+            "options.network.mask_classifier": True,
+            "options.network.head_norm": False,
+            "options.network.binarise": "never",
+            "options.network.projector": "mlp",
+        },
+    }
+    options: GcabOptions
+
+    def __init__(self, setting: Setting, options: GcabOptions) -> None:
+        super().__init__(setting, options)
+        self.network = GatedNetwork(setting.encoder, setting.image_size, options.network)
+        self.statistics = ClassStatistics(self.network.tokens_per_image, self.network.width)
+        self.teacher: Frozen | None = None
+        self.held: list[tuple[Tensor, Tensor, Tensor]] = []  # from before_step to after_step only
+
+    def grow(self, task: Task) -> None:
+        self.network.grow(task.classes, projector=self.options.drift == "pfr")
+        if self.options.statistics:
+            self.statistics.grow(task.classes)
+            self.statistics.to(self.network.gate_in.used.device)
+
+    def begin_task(self, task: Task) -> None:
+        if task.index > 0 and self.options.drift != "none":
+            self.teacher = Frozen(self.network.encoder)
+
+    def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:
+        """L = L_BCE + L_GCAB + L_pfr (paper, section "Training Objective")."""
+        network = self.network
+        features = network.encoder(batch.images)  # b(x; Ψ^t)
+        gates = self.training_gates(progress)
+        terms = {"classification": self.classification(features, gates, batch.labels)}
+        if network.options.gates:
+            terms["sparsity"] = self.options.lambda_gcab * self.sparsity(gates)
+        if self.teacher is not None:
+            projected = network.cascade.newest(features) if self.options.drift == "pfr" else features
+            distance = drift_distance(self.options.distance, projected, self.teacher(batch.images))
+            terms["drift"] = self.options.lambda_pfr * distance
+        return terms
+
+    def classification(self, features: Tensor, gates: Masks, labels: Tensor) -> Tensor:
+        """L_BCE over the concatenated logits of all passes, or over the newest head alone."""
+        network, newest = self.network, self.network.tasks - 1
+        new_logits = network.classify(newest, network.decode(newest, features, gates), gates)
+        if self.options.bce_heads == "new" or newest == 0:
+            return binary_cross_entropy(new_logits, labels, first=sum(network.classes[:newest]))
+        projected = self.options.old_passes == "projected"
+        old_logits = network.logits(network.spaces(features, compensate=projected)[:newest])
+        return binary_cross_entropy(torch.cat([old_logits, new_logits], dim=1), labels)
+
+    def training_gates(self, progress: Progress) -> Masks:
+        """m^t = σ(s A t^T) with the s of this step."""
+        network, task = self.network, self.network.tasks - 1
+        if not network.options.gates:
+            return None, None
+        s = sharpness(progress, network.options.sharpest, self.options.schedule)
+        if self.options.gate_gradient == "compensated":
+            return network.gate_in.compensated(task, s), network.gate_hidden.compensated(task, s)
+        return network.gate_in.soft(task, s), network.gate_hidden.soft(task, s)
+
+    def sparsity(self, gates: Masks) -> Tensor:
+        """L_GCAB: units no task uses yet cost, units in use are free; zero when every unit is in use."""
+        masks = torch.cat([gate for gate in gates if gate is not None])
+        free = 1 - torch.cat([self.network.gate_in.used, self.network.gate_hidden.used])
+        return (masks * free).sum() / free.sum().clamp_min(1e-6)
+
+    def before_step(self, progress: Progress) -> None:  # noqa: ARG002
+        """Weights that finished tasks own get no gradient; all are remembered, as optimisers move them all the same."""
+        if self.network.tasks > 1:
+            for parameter, mask in self.network.updatable():
+                if parameter.grad is not None:
+                    parameter.grad.mul_(mask > 0)
+                self.held.append((parameter, mask, parameter.detach().clone()))
+
+    @torch.no_grad()
+    def after_step(self, progress: Progress) -> None:  # noqa: ARG002
+        """W <- W + M^{<t} ⊙ ΔW for any optimiser: bit for bit the old weight where M is 0."""
+        for parameter, mask, before in self.held:
+            parameter.copy_(torch.lerp(before, parameter, mask))
+        self.held.clear()
+        if self.network.options.gates and self.options.gate_limit > 0:
+            for gate in (self.network.gate_in, self.network.gate_hidden):
+                gate.clamp(self.network.tasks - 1, self.options.gate_limit)
+
+    @torch.no_grad()
+    def end_task(self, task: Task, data: TaskImages) -> None:
+        self.teacher = None
+        self.network.finish()
+        if self.options.statistics:
+            batches = data.images.split(500)
+            device = self.network.gate_in.used.device
+            features = [self.features(self.setting.normalise(batch.to(device))).float() for batch in batches]
+            self.statistics.fit_newest(torch.cat(features), data.labels.to(device) - task.first)
+
+    def predict(self, images: Tensor) -> Tensor:
+        spaces = self.network.spaces(self.network.encoder(images), self.options.compensation)
+        logits = self.network.logits(spaces)
+        return self.identify_task(spaces, logits) if self.options.statistics else logits
+
+    def identify_task(self, spaces: list[Tensor], logits: Tensor) -> Tensor:
+        """log P(task) + log P(class | task): the statistics choose among tasks, the heads within one."""
+        tasks = self.statistics.log_probability(spaces, self.options.statistics_weight)  # (T, B)
+        heads = logits.float().split(self.network.classes, dim=1)
+        return torch.cat([t[:, None] + head.log_softmax(dim=1) for t, head in zip(tasks, heads, strict=True)], dim=1)
+
+    def features(self, images: Tensor) -> Tensor:
+        return self.network.encoder(images)
+
+    def compensate(self, features: Tensor, task: int) -> Tensor | None:
+        if self.options.drift != "pfr":
+            return None
+        return self.network.spaces(features, compensate=True)[task]
+
+    def embed(self, images: Tensor, task: int, compensate: bool) -> Tensor:
+        space = self.network.spaces(self.features(images), compensate)[task]
+        return self.network.decode(task, space, self.network.masks(task))
+
+    def capacity(self) -> dict[str, float]:
+        if not self.network.options.gates:
+            return {}
+        return {"input": self.network.gate_in.capacity(), "hidden": self.network.gate_hidden.capacity()}
+
+    def prototype_bytes(self) -> int:
+        return self.statistics.nbytes()
+
+
+def sharpness(progress: Progress, sharpest: float, schedule: Literal["paper", "official"]) -> Tensor:
+    """s = 1/s_max + (s_max - 1/s_max) (i-1)/(I-1) over an epoch's batches; the authors use i/I from 0."""
+    last = max(1, progress.steps - 1) if schedule == "paper" else progress.steps
+    fraction = progress.step.float() / last
+    return 1 / sharpest + (sharpest - 1 / sharpest) * fraction

@@ -1,0 +1,148 @@
+"""The interface of every method; the trainer knows nothing else about one."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gcab.data.augment import Channels, normalise
+from gcab.model.encoder import EncoderConfig
+
+
+@dataclass(frozen=True)
+class Task:
+    """A group of classes learned together; labels are positions in the order of arrival."""
+
+    index: int  # 0-based
+    first: int  # label of the task's first class
+    names: tuple[str, ...]
+
+    @property
+    def classes(self) -> int:
+        return len(self.names)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the outside world fixes for a method."""
+
+    encoder: EncoderConfig
+    image_size: int
+    mean: Channels
+    std: Channels
+
+    def normalise(self, images: Tensor) -> Tensor:
+        """Bytes as the network expects them."""
+        return normalise(images, self.mean, self.std)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Augmented, normalised images with their labels."""
+
+    images: Tensor  # (B, 3, H, W) float
+    labels: Tensor  # (B,) int64
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where in the current task a step lies; the step is a tensor so that a captured step can advance it."""
+
+    step: Tensor  # 0-based, within the epoch
+    steps: int  # per epoch
+
+
+@dataclass(frozen=True)
+class TaskImages:
+    """The training images of a task, as bytes."""
+
+    images: Tensor  # (n, 3, H, W) uint8
+    labels: Tensor  # (n,) int64
+
+
+class Method(nn.Module, ABC):
+    """A way to learn task after task. `state_dict()` is all it remembers: no plain attribute may carry knowledge."""
+
+    Options: ClassVar[type[Any]]  # frozen dataclass of the method's own settings
+    summary: ClassVar[str]  # one line for `gcab list methods`
+    profiles: ClassVar[dict[str, dict[str, Any]]] = {}  # profile -> {dotted config key: value}
+    joint: ClassVar[bool] = False  # trains on all tasks at once: the upper bound
+
+    def __init__(self, setting: Setting, options: Any) -> None:
+        super().__init__()
+        self.setting, self.options = setting, options
+
+    @abstractmethod
+    def grow(self, task: Task) -> None:
+        """Add the task's parameters and buffers; a checkpoint is rebuilt by replaying `grow` and loading strictly."""
+
+    def begin_task(self, task: Task) -> None:
+        """Make what only this task's training needs, such as a teacher; `end_task` removes it."""
+
+    def replay(self, count: int) -> TaskImages | None:  # noqa: ARG002
+        """Stored images to train on beside each batch; None for methods that store none."""
+        return None
+
+    @abstractmethod
+    def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:
+        """Named terms; the trainer minimises their sum and logs each."""
+
+    def before_step(self, progress: Progress) -> None:
+        """Gradients are ready: mask, project or rescale them."""
+
+    def after_step(self, progress: Progress) -> None:
+        """Parameters have moved: restore, clamp or record."""
+
+    def end_task(self, task: Task, data: TaskImages) -> None:
+        """Last sight of the task's images."""
+
+    @abstractmethod
+    def predict(self, images: Tensor) -> Tensor:
+        """Logits (B, classes seen); there is no task in the signature."""
+
+    def features(self, images: Tensor) -> Tensor | None:  # noqa: ARG002
+        """Encoder tokens (B, N, D), for drift and transfer figures."""
+        return None
+
+    def compensate(self, features: Tensor, task: int) -> Tensor | None:  # noqa: ARG002
+        """Newest features mapped into the space of an earlier task; None where the method cannot."""
+        return None
+
+    def embed(self, images: Tensor, task: int, compensate: bool) -> Tensor | None:  # noqa: ARG002
+        """The decoder's feature (B, D) under a task's view, for the embedding figure."""
+        return None
+
+    def capacity(self) -> dict[str, float]:
+        """Share of each gate's units used by finished tasks."""
+        return {}
+
+    def image_bytes(self) -> int:
+        """Bytes of stored training images; 0 for exemplar-free methods."""
+        return 0
+
+    def prototype_bytes(self) -> int:
+        """Bytes of stored class statistics."""
+        return 0
+
+
+def binary_cross_entropy(logits: Tensor, labels: Tensor, first: int = 0) -> Tensor:
+    """L_BCE over the classes from `first` on: every class is its own yes-or-no question."""
+    targets = functional.one_hot(labels - first, logits.shape[1]).to(logits.dtype)
+    return functional.binary_cross_entropy_with_logits(logits, targets)
+
+
+def state_bytes(method: Method) -> int:
+    """Bytes of everything the method remembers, images and prototypes included."""
+    return sum(value.numel() * value.element_size() for value in method.state_dict().values())
+
+
+def parameter_count(method: Method) -> int:
+    return sum(parameter.numel() for parameter in method.parameters())
+
+
+def pooled(features: Tensor) -> Tensor:
+    """One vector per image: the mean over its tokens."""
+    return torch.mean(features.float(), dim=1)

@@ -1,0 +1,27 @@
+"""Finds the methods: every module of this package that defines one."""
+
+import importlib
+import pkgutil
+
+import gcab.methods
+from gcab.errors import unknown
+from gcab.methods.method import Method
+
+
+def methods() -> dict[str, type[Method]]:
+    """Name (the module's, with dashes) -> method, for each file in this folder that defines a concrete `Method`."""
+    found: dict[str, type[Method]] = {}
+    for module_info in pkgutil.iter_modules(gcab.methods.__path__):
+        module = importlib.import_module(f"gcab.methods.{module_info.name}")
+        for value in vars(module).values():
+            is_method = isinstance(value, type) and issubclass(value, Method) and value is not Method
+            if is_method and value.__module__ == module.__name__:
+                found[module_info.name.replace("_", "-")] = value
+    return found
+
+
+def method_named(name: str) -> type[Method]:
+    table = methods()
+    if name not in table:
+        raise unknown("method", name, table)
+    return table[name]

@@ -1,0 +1,162 @@
+"""The encoder b(x; Ψ): patches, position embedding, M self-attention blocks (paper, Eq. ViTblock)."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """The paper's encoder; D = `width`, M = `blocks`, N = (image size / `patch`)²."""
+
+    kind: Literal["vit", "convit"] = "convit"  # text: plain self-attention; authors: ConViT's GPSA
+    blocks: int = 5
+    width: int = 384
+    heads: int = 12
+    mlp_ratio: float = 4.0
+    patch: int = 4
+    drop_path: float = 0.1  # rises linearly from 0 in the first block to this in the last
+
+    def tokens(self, image_size: int) -> int:
+        return (image_size // self.patch) ** 2
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention over the patch tokens."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query_key = nn.Linear(width, 2 * width, bias=False)
+        self.value = nn.Linear(width, width, bias=False)
+        self.output = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k = (self.split(part) for part in self.query_key(x).chunk(2, dim=-1))
+        v = self.split(self.value(x))  # (B, heads, N, D / heads)
+        return self.output(self.mix(q, k, v).transpose(1, 2).flatten(2))
+
+    def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return functional.scaled_dot_product_attention(q, k, v)
+
+    def split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+
+class GatedPositionalSelfAttention(SelfAttention):
+    """ConViT's GPSA: (1 - g) softmax(QK^T) V + g softmax(positions) V with one learned g per head.
+
+    Both softmaxes sum to one, so their mixture needs no renormalisation; the second does not depend on the image.
+    """
+
+    offsets: Tensor
+
+    def __init__(self, width: int, heads: int, side: int) -> None:
+        super().__init__(width, heads)
+        self.position = nn.Linear(3, heads)
+        self.gate = nn.Parameter(torch.ones(heads))
+        axis = torch.arange(side).float()
+        y, x = torch.meshgrid(axis, axis, indexing="ij")
+        dx = x.flatten()[None, :] - x.flatten()[:, None]
+        dy = y.flatten()[None, :] - y.flatten()[:, None]
+        self.register_buffer("offsets", torch.stack([dx, dy, dx**2 + dy**2], dim=-1), persistent=False)
+
+    def look_at_neighbours(self) -> None:
+        """Start like a convolution: V is the identity, each of k² heads looks at one cell of a k x k area."""
+        kernel = math.isqrt(self.heads)
+        with torch.no_grad():
+            nn.init.eye_(self.value.weight)
+            for head in range(kernel**2):
+                row, column = divmod(head, kernel)
+                centre_x, centre_y = column - (kernel - 1) / 2, row - (kernel - 1) / 2
+                self.position.weight[head] = torch.tensor([2.0 * centre_x, 2.0 * centre_y, -1.0])
+
+    def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        positional = self.position(self.offsets).permute(2, 0, 1).softmax(dim=-1)  # (heads, N, N)
+        g = torch.sigmoid(self.gate).view(-1, 1, 1).to(v.dtype)
+        content = functional.scaled_dot_product_attention(q, k, v)
+        return (1 - g) * content + g * (positional.to(v.dtype) @ v)
+
+
+class DropPath(nn.Module):
+    """Stochastic depth: drops a residual branch for a random share of the images."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, branch: Tensor) -> Tensor:
+        if not self.training or self.rate == 0:
+            return branch
+        keep = torch.rand(len(branch), 1, 1, device=branch.device) >= self.rate
+        return branch * (keep / (1 - self.rate)).to(branch.dtype)
+
+
+class Block(nn.Module):
+    """x' = x + SA(norm(x)); x'' = x' + MLP(norm(x'))."""
+
+    def __init__(self, attention: SelfAttention, width: int, mlp_ratio: float, drop_path: float) -> None:
+        super().__init__()
+        hidden = int(width * mlp_ratio)
+        self.norm_attention = nn.LayerNorm(width)
+        self.attention = attention
+        self.norm_mlp = nn.LayerNorm(width)
+        self.mlp = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
+        self.drop_path = DropPath(drop_path)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.drop_path(self.attention(self.norm_attention(x)))
+        return x + self.drop_path(self.mlp(self.norm_mlp(x)))
+
+
+class Encoder(nn.Module):
+    """b(x; Ψ): an image in, N patch tokens of width D out."""
+
+    def __init__(self, config: EncoderConfig, image_size: int) -> None:
+        super().__init__()
+        side = image_size // config.patch
+        self.config = config
+        self.patches = nn.Conv2d(3, config.width, kernel_size=config.patch, stride=config.patch)
+        self.position = nn.Parameter(torch.zeros(1, side**2, config.width))
+        self.blocks = nn.ModuleList(
+            Block(
+                GatedPositionalSelfAttention(config.width, config.heads, side)
+                if config.kind == "convit"
+                else SelfAttention(config.width, config.heads),
+                config.width,
+                config.mlp_ratio,
+                config.drop_path * index / max(1, config.blocks - 1),
+            )
+            for index in range(config.blocks)
+        )
+        initialise(self)
+        nn.init.trunc_normal_(self.position, std=0.02)
+        for module in self.modules():
+            if isinstance(module, GatedPositionalSelfAttention):
+                module.look_at_neighbours()
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.patches(images).flatten(2).transpose(1, 2) + self.position  # (B, N, D)
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+    def norms(self) -> Iterator[nn.Module]:
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            yield block.norm_attention
+            yield block.norm_mlp
+
+
+def initialise(module: nn.Module) -> None:
+    """Truncated normal weights and zero biases for every linear layer, as vision transformers use."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear):
+            nn.init.trunc_normal_(layer.weight, std=0.02)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)

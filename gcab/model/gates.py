@@ -1,0 +1,65 @@
+"""Gates: which units of the decoder a task may use (paper, Eq. mask).
+
+Legend: A t^T = `embeddings[t]`, s = sharpness, m^t = the gate of task t, m^{<t} = `used`.
+"""
+
+import torch
+from torch import Tensor, nn
+
+
+class Gate(nn.Module):
+    """One mask over `units` activations per task, for as many tasks as come."""
+
+    used: Tensor
+
+    def __init__(self, units: int, initial_mean: float, initial_std: float, sharpest: float) -> None:
+        super().__init__()
+        self.units = units
+        self.initial_mean, self.initial_std = initial_mean, initial_std
+        self.sharpest = sharpest  # s_max
+        self.embeddings = nn.ParameterList()
+        self.register_buffer("used", torch.zeros(units))
+
+    def grow(self) -> None:
+        """Add a column to A for a new task; the columns of finished tasks stop learning."""
+        self.embeddings.requires_grad_(False)
+        column = torch.randn(self.units) * self.initial_std + self.initial_mean
+        self.embeddings.append(nn.Parameter(column.to(self.used.device)))
+
+    def embedding(self, task: int) -> nn.Parameter:
+        return self.embeddings[task]
+
+    def soft(self, task: int, sharpness: Tensor | float) -> Tensor:
+        """m^t = σ(s A t^T)."""
+        return torch.sigmoid(sharpness * self.embedding(task))
+
+    def compensated(self, task: int, sharpness: Tensor) -> Tensor:
+        """The value of `soft` with HAT's compensated gradient s_max σ'(e) ∂L/∂m.
+
+        HAT multiplies the true gradient s σ'(se) by s_max/s (cosh(se) + 1)/(cosh(e) + 1); as σ'(x) = 1/(2 + 2 cosh x),
+        the product is s_max σ'(e), which stays finite where that quotient over- or underflows.
+        """
+        surrogate = self.sharpest * torch.sigmoid(self.embedding(task))
+        return self.soft(task, sharpness).detach() + (surrogate - surrogate.detach())
+
+    def hard(self, task: int) -> Tensor:
+        """The gate as zeros and ones: a unit is used when its embedding is positive."""
+        return (self.embedding(task) > 0).to(self.used.dtype)
+
+    def sharp(self, task: int) -> Tensor:
+        """The gate at inference as the paper writes it: σ(s_max A t^T)."""
+        return self.soft(task, self.sharpest)
+
+    @torch.no_grad()
+    def claim(self, mask: Tensor) -> None:
+        """m^{<t+1} = max(m^t, m^{<t}): what a finished task uses stays used."""
+        self.used.copy_(torch.maximum(self.used, mask))
+
+    @torch.no_grad()
+    def clamp(self, task: int, limit: float) -> None:
+        """Keep the embedding where the sigmoid still has a slope."""
+        self.embedding(task).clamp_(-limit, limit)
+
+    def capacity(self) -> float:
+        """The share of units that finished tasks use."""
+        return float(self.used.double().mean())

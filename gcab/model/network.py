@@ -1,0 +1,133 @@
+"""The whole network of the paper: encode -> cascade -> decode -> classify (Eq. projection)."""
+
+import torch
+from torch import Tensor, nn
+
+from gcab.model.class_attention import ClassAttention
+from gcab.model.encoder import Encoder, EncoderConfig, initialise
+from gcab.model.gates import Gate
+from gcab.model.heads import GrowingHead, Head
+from gcab.model.options import NetworkOptions
+from gcab.model.projectors import DriftCascade, make_projector
+
+Masks = tuple[Tensor | None, Tensor | None]  # m_i over the width, m_2 over the MLP's hidden units
+
+
+class GatedNetwork(nn.Module):
+    """ŷ_s = c^s(f_s(p^{s+1}(... p^t(b^t(x))))) for every task s learned so far."""
+
+    def __init__(self, encoder: EncoderConfig, image_size: int, options: NetworkOptions) -> None:
+        super().__init__()
+        self.options, self.width, self.tokens_per_image = options, encoder.width, encoder.tokens(image_size)
+        hidden = int(encoder.width * encoder.mlp_ratio)
+        self.encoder = Encoder(encoder, image_size)
+        self.block = ClassAttention(encoder.width, encoder.heads, encoder.mlp_ratio, options)
+        initialise(self.block)
+        self.gate_in = Gate(encoder.width, options.gate_mean, options.gate_std, options.sharpest)
+        self.gate_hidden = Gate(hidden, options.gate_mean, options.gate_std, options.sharpest)
+        self.tokens = nn.ParameterList()  # θ, one or one per task
+        self.heads = nn.ModuleList()  # c^1 ... c^t
+        self.classes: list[int] = []  # of each head
+        self.cascade = DriftCascade()  # p^2 ... p^t
+        self.finished = 0  # tasks whose training has ended
+
+    @property
+    def tasks(self) -> int:
+        return len(self.heads)
+
+    def get_extra_state(self) -> Tensor:
+        """`finished` travels with the state_dict, as a tensor because nothing else does in safetensors."""
+        return torch.tensor(self.finished, device="cpu")
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self.finished = int(state)
+
+    def grow(self, classes: int, projector: bool) -> None:
+        """Everything a new task needs; what belongs to finished tasks stops learning."""
+        device = self.gate_in.used.device
+        self.heads.requires_grad_(False)
+        head = Head(self.width, classes, self.options.head_norm)
+        initialise(head)
+        self.heads.append(head.to(device))
+        self.classes.append(classes)
+        if self.options.gates:
+            self.gate_in.grow()
+            self.gate_hidden.grow()
+        if self.options.class_token == "per_task" or not self.tokens:
+            self.tokens.requires_grad_(False)
+            token = nn.init.trunc_normal_(torch.empty(self.width), std=0.02)
+            self.tokens.append(nn.Parameter(token.to(device)))
+        if self.tasks > 1:
+            if projector:
+                self.cascade.grow(make_projector(self.options.projector, self.tokens_per_image, self.width).to(device))
+            if self.options.freeze_norms:
+                for norm in (*self.encoder.norms(), *self.block.norms()):
+                    norm.requires_grad_(False)
+
+    def spaces(self, features: Tensor, compensate: bool) -> list[Tensor]:
+        """The features as the gates of each task 1..t are to see them."""
+        if compensate and len(self.cascade.projectors):
+            return self.cascade(features)
+        return [features] * self.tasks
+
+    def masks(self, task: int) -> Masks:
+        """The gates of a task outside its own training."""
+        if not self.options.gates:
+            return None, None
+        ended = {"never": 0, "next": self.tasks - 1, "end": self.finished}[self.options.binarise]
+        if task < ended:
+            return self.gate_in.hard(task), self.gate_hidden.hard(task)
+        return self.gate_in.sharp(task), self.gate_hidden.sharp(task)
+
+    def decode(self, task: int, features: Tensor, masks: Masks) -> Tensor:
+        """f_s: the class-attention block under the gates of task s."""
+        token = self.tokens[min(task, len(self.tokens) - 1)]
+        return self.block(token, features, *masks)
+
+    def classify(self, task: int, feature: Tensor, masks: Masks) -> Tensor:
+        """c^s of f_s (of f_s ⊙ m_1 in the text)."""
+        if self.options.mask_classifier and masks[0] is not None:
+            feature = feature * masks[0]
+        return self.heads[task](feature)
+
+    def logits(self, spaces: list[Tensor]) -> Tensor:
+        """One pass per task, logits of all heads concatenated."""
+        passes = [(task, features, self.masks(task)) for task, features in enumerate(spaces)]
+        return torch.cat([self.classify(s, self.decode(s, b, m), m) for s, b, m in passes], dim=1)
+
+    @torch.no_grad()
+    def finish(self) -> None:
+        """The newest task's training has ended: its gates join m^{<t}."""
+        self.finished += 1
+        if self.options.gates:
+            task = self.tasks - 1
+            for gate in (self.gate_in, self.gate_hidden):
+                gate.claim(gate.sharp(task) if self.options.binarise == "never" else gate.hard(task))
+
+    def updatable(self) -> list[tuple[Tensor, Tensor]]:
+        """Every shared decoder weight with the mask M^{<t} of its updates."""
+        if not self.options.gates:
+            return []
+        masks = self.block.updatable(self.gate_in.used, self.gate_hidden.used)
+        if self.options.class_token == "shared":
+            masks.append((self.tokens[0], 1 - self.gate_in.used))
+        return masks
+
+
+class PlainNetwork(nn.Module):
+    """The same architecture without gates, cascade or passes per task: fine-tuning, joint training, replay."""
+
+    def __init__(self, encoder: EncoderConfig, image_size: int) -> None:
+        super().__init__()
+        self.encoder = Encoder(encoder, image_size)
+        self.block = ClassAttention(encoder.width, encoder.heads, encoder.mlp_ratio, NetworkOptions())
+        initialise(self.block)
+        self.token = nn.Parameter(nn.init.trunc_normal_(torch.empty(encoder.width), std=0.02))
+        self.head = GrowingHead(encoder.width)
+
+    def grow(self, classes: int) -> None:
+        self.head.grow(classes)
+        self.head.to(self.token.device)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.block(self.token, self.encoder(images)))

@@ -1,0 +1,194 @@
+"""One HTML file that shows what a set of runs achieved: nothing outside it is needed to read it."""
+
+import json
+from base64 import b64encode
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from html import escape
+from importlib import resources
+from io import BytesIO
+from pathlib import Path
+from string import Template
+
+from gcab.errors import GcabError
+from gcab.evaluation.metrics import METRICS, describe
+from gcab.report.figures import FIGURES, draw, save
+from gcab.report.tables import (
+    MEGABYTE,
+    NOTHING,
+    Group,
+    accuracy_table,
+    compare_table,
+    group_runs,
+    memory_table,
+    progress,
+    results_of,
+    run_label,
+)
+from gcab.runs.folder import RunFolder
+from gcab.version import VERSION
+
+CARD_METRICS = ("acc_tag", "acc_taw", "forgetting")
+CARD_GROUPS = 4  # with more, the comparison below is the place to look
+LARGEST_SVG = 250_000  # bytes; a denser figure is smaller as pixels
+
+
+def write_report(runs: Sequence[RunFolder], out: Path) -> Path:
+    """Fill the template with the runs' numbers and figures and write it where asked."""
+    if not runs:
+        raise GcabError("there is no run to report on: give at least one run folder.")
+    groups = sorted(group_runs(runs), key=_headline_order)
+    template = resources.files("gcab.report")
+    page = Template(template.joinpath("template.html").read_text("utf-8")).substitute(
+        {f"figure_{name}": _figure(name, runs) for name in FIGURES},
+        title=escape(_title(groups)),
+        style=template.joinpath("style.css").read_text("utf-8"),
+        lead=escape(_lead(groups[0])),
+        warnings=_warnings(groups),
+        cards=_cards(groups),
+        compare_table=compare_table(runs).html(),
+        accuracy_table=accuracy_table(runs).html(),
+        memory_table=memory_table(runs).html(),
+        explanations="\n".join(_explanation(name) for name in METRICS),
+        runs="\n".join(_provenance(group, run) for group in groups for run in group.runs),
+        date=_date(datetime.now(UTC).timestamp()),
+        version=VERSION,
+    )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(page, encoding="utf-8")
+    return out
+
+
+def _headline_order(group: Group) -> tuple[bool, bool, float]:
+    """The best method leads; joint training, a bound rather than a competitor, and unfinished runs follow."""
+    mean = group.mean("acc_tag")
+    return mean is None, results_of(group.runs[0]).joint, -(mean or 0.0)
+
+
+def _title(groups: Sequence[Group]) -> str:
+    scenarios = dict.fromkeys(run.scenario for group in groups for run in group.runs)
+    methods = dict.fromkeys(group.method for group in groups)
+    return f"{', '.join(methods)} on {', '.join(scenarios)}"
+
+
+def _lead(group: Group) -> str:
+    """The result in one paragraph for someone who has never heard of the metrics."""
+    run = group.runs[0]
+    classes = sum(map(len, run.tasks))
+    images = _images_stored(group)
+    kept = {NOTHING: "", "0": ", storing no image"}.get(images, f", storing {images} of images")
+    told = group.mean("acc_tag")
+    opening = f"{group.label}: {classes} classes of {run.scenario} in {len(run.tasks)} tasks{kept}."
+    if told is None:
+        return f"{opening} No run has finished yet; this page shows what there is so far."
+    return (
+        f"{opening} After the last task it names {told:.1f} % of the test images correctly, choosing among all "
+        f"{classes} classes, and {group.mean('acc_taw'):.1f} % when told which task an image belongs to."
+    )
+
+
+def _warnings(groups: Sequence[Group]) -> str:
+    """Nobody should take a run under way for a result."""
+    return "\n".join(
+        f'<p class="warning"><strong>Unfinished:</strong> {escape(group.label)}, seed {run.seed}: {progress(run)}. '
+        f"Its numbers are not final.</p>"
+        for group in groups
+        for run in group.runs
+        if not run.final()
+    )
+
+
+def _cards(groups: Sequence[Group]) -> str:
+    """The numbers to remember: large for the leading method, small for those beside it."""
+    cards = [_card(*describe(name), [_value(group, name) for group in groups], groups) for name in CARD_METRICS]
+    sentence = "What is kept of earlier tasks' training images when the last task has been learned."
+    return "\n".join([*cards, _card("Images stored", sentence, [_images_stored(group) for group in groups], groups)])
+
+
+def _card(title: str, sentence: str, values: Sequence[str], groups: Sequence[Group]) -> str:
+    others = "".join(
+        f"<dt>{escape(group.label)}</dt><dd>{value}</dd>" for group, value in zip(groups[1:], values[1:], strict=True)
+    )
+    beside = f"<dl>{others}</dl>" if 1 < len(groups) <= CARD_GROUPS else ""
+    return (
+        f'<div class="card"><h2>{escape(title)}</h2><div class="number">{values[0]}</div>'
+        f"{beside}<p>{escape(_capitalised(sentence))}</p></div>"
+    )
+
+
+def _value(group: Group, metric: str) -> str:
+    """The mean over finished runs; of a group without one, what its furthest run has reached."""
+    mean = group.mean(metric)
+    if mean is not None:
+        return f"{mean:.1f}"
+    reached = METRICS[metric](max(map(results_of, group.runs), key=lambda results: len(results.tag)))
+    return NOTHING if group.finals or reached is None else f"{reached:.1f} <small>so far</small>"
+
+
+def _images_stored(group: Group) -> str:
+    last = group.last_record
+    if last is None:
+        return NOTHING
+    stored = last["bytes"].get("images", 0)
+    return f"{stored / MEGABYTE:.2f} MB" if stored else "0"
+
+
+def _figure(name: str, runs: Sequence[RunFolder]) -> str:
+    """A section with the figure inside it, or nothing where the runs do not hold its data."""
+    figure = draw(name, runs)
+    if figure is None:
+        return ""
+    title, caption, _ = FIGURES[name]
+    picture, kind = BytesIO(), "svg"
+    save(figure, picture, "svg")
+    if picture.tell() > LARGEST_SVG:
+        picture, kind = BytesIO(), "png"
+        save(figure, picture, "png")
+    media = {"svg": "image/svg+xml", "png": "image/png"}[kind]
+    data = b64encode(picture.getvalue()).decode()
+    width = int(96 * figure.get_figwidth())  # CSS pixels: never enlarged beyond its own size
+    return (
+        f'<section id="{name}"><h2>{escape(title)}</h2><figure>'
+        f'<img alt="{escape(title)}" style="max-width:{width}px" src="data:{media};base64,{data}">'
+        f"<figcaption>{escape(caption)}</figcaption></figure></section>"
+    )
+
+
+def _explanation(name: str) -> str:
+    title, sentence = describe(name)
+    return f"<dt>{escape(title)}</dt><dd>{escape(_capitalised(sentence))}</dd>"
+
+
+def _capitalised(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
+
+
+def _provenance(group: Group, run: RunFolder) -> str:
+    """What someone needs to repeat the run or to trust it."""
+    document, final = run.document, run.final()
+    facts = {
+        "Command": f"<code>{escape(str(document.get('command', NOTHING)))}</code>",
+        "Started": _date((run.path / "config.json").stat().st_mtime),
+        "Last record": _date((run.path / "metrics.jsonl").stat().st_mtime),
+        "Training and evaluation": _duration(final["seconds"]) if final else f"unfinished, {progress(run)}",
+        "Device": escape(str(document.get("device", NOTHING))),
+        "Versions": escape(", ".join(f"{name} {number}" for name, number in document["versions"].items())),
+        "Commit": escape(str(document.get("commit") or NOTHING)),
+    }
+    rows = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in facts.items())
+    settings = json.dumps({"config": run.config, "tasks": run.tasks}, indent=2, ensure_ascii=False)
+    return (
+        f'<h3>{escape(run_label(group, run))}</h3><dl class="facts">{rows}</dl>'
+        f"<details><summary>Configuration and tasks</summary><pre>{escape(settings)}</pre></details>"
+    )
+
+
+def _date(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _duration(seconds: float) -> str:
+    minutes, hours = seconds / 60, seconds / 3600
+    if hours >= 1:
+        return f"{hours:.1f} h"
+    return f"{minutes:.1f} min" if minutes >= 1 else f"{seconds:.0f} s"

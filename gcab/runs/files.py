@@ -1,0 +1,80 @@
+"""Files that are either the old ones or the new ones, never half of each, whatever happens while they are written."""
+
+import errno
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from gcab.errors import GcabError
+
+
+@contextmanager
+def saving(path: Path) -> Iterator[None]:
+    """Turn what the operating system refuses while `path` is saved into one sentence a person can act on."""
+    try:
+        yield
+    except OSError as error:
+        again = "run the same command again; nothing saved earlier was lost"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            sentence = f"disk full while saving {path}: free some space and {again}"
+        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            sentence = f"no permission to save {path}: make its folder writable or choose another one"
+        else:
+            sentence = f"cannot save {path} ({error.strerror or error}): solve this and {again}"
+        raise GcabError(sentence) from error
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[BinaryIO]:
+    """Give a temporary file beside `path` that takes its place, safely on disk, once the block ends without error."""
+    with saving(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+        try:
+            with temporary.open("xb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Replace the content of `path` in one step."""
+    with writing(path) as file:
+        file.write(data)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace `path` by readable JSON in one step; refuses NaN and infinity, which JSON does not have."""
+    write_bytes(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode())
+
+
+def sync_folder(folder: Path) -> None:
+    """Put the names in `folder` on disk: a renamed file survives a power cut only after this."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_temporaries(folder: Path) -> None:
+    """Delete what a killed `writing` left in `folder`; only for whoever holds the run's lock."""
+    with saving(folder):
+        for temporary in folder.glob(".*.tmp"):
+            temporary.unlink(missing_ok=True)
+
+
+def sha256(path: Path) -> str:
+    """Give the checksum by which a later reader knows the file is intact."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

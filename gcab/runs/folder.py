@@ -1,0 +1,343 @@
+"""All reading and writing of a run folder: what was asked for, what was measured, what was predicted.
+
+`config.json` is written once; `metrics.jsonl` only grows; everything else is replaced in one step.
+A folder that has both of these files is a run folder.
+"""
+
+import hashlib
+import json
+import math
+import os
+import platform
+import subprocess
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gcab.errors import GcabError
+from gcab.runs.files import remove_temporaries, saving, sync_folder, write_json, writing
+from gcab.version import VERSION
+
+if TYPE_CHECKING:  # torch takes seconds to import, and a report does not need it
+    import torch
+
+    from gcab.runs.checkpoint import CheckpointStore
+
+FORMAT = 1
+
+
+class RunFolder:
+    """One run on disk; `document` is the content of its config.json."""
+
+    def __init__(self, path: Path, document: dict[str, Any]) -> None:
+        self.path = path
+        self.document = document
+
+    @classmethod
+    def prepare(cls, path: Path, document: dict[str, Any]) -> "RunFolder":
+        """Create the run, or continue it if it was started with the same configuration (call with the lock held)."""
+        if path.exists() and not path.is_dir():
+            raise GcabError(f"{path} is a file, not a folder: choose another --run folder")
+        document = json.loads(json.dumps(document))  # tuples become lists, as they will be when read back
+        if (path / "config.json").exists():
+            existing = _read_document(path)
+            _require_same(path, existing, document)
+            document = existing
+        else:
+            if foreign := [entry.name for entry in _visible(path) if entry.name != "lock"]:
+                raise GcabError(
+                    f"{path} is not a run folder and not empty (it has {sorted(foreign)[0]}): "
+                    "choose another --run folder"
+                )
+            write_json(path / "config.json", document)
+        run = cls(path, document)
+        remove_temporaries(path)
+        remove_temporaries(run._predictions)
+        run._cut_torn_line()
+        return run
+
+    @classmethod
+    def open(cls, path: Path) -> "RunFolder":
+        """Open an existing run for reading."""
+        if not path.exists():
+            raise GcabError(f"there is no run folder {path}: check the path, or train one with gcab train")
+        if not _is_run(path):
+            below = [str(run) for run, _ in zip(_runs_below(path), range(3), strict=False)]
+            hint = f"did you mean {' or '.join(below)}?" if below else "it has no config.json and metrics.jsonl."
+            raise GcabError(f"{path} is not a run folder: {hint}")
+        return cls(path, _read_document(path))
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The resolved configuration."""
+        config: dict[str, Any] = self.document["config"]
+        return config
+
+    @property
+    def tasks(self) -> list[list[str]]:
+        """The class names of each task, in the order they were learned."""
+        tasks: list[list[str]] = self.document["tasks"]
+        return tasks
+
+    @property
+    def method(self) -> str:
+        return str(self.config["method"])
+
+    @property
+    def seed(self) -> int:
+        return int(self.config["seed"])
+
+    @property
+    def scenario(self) -> str:
+        return str(self.config["scenario"]["name"])
+
+    @property
+    def name(self) -> str:
+        """A short label for tables and legends."""
+        return f"{self.method} seed {self.seed}"
+
+    @property
+    def group(self) -> str:
+        """The same for runs that differ in their seed only (and so, perhaps, in their class order)."""
+        rest = {key: value for key, value in self.config.items() if key != "seed"}
+        digest = hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+        return f"{self.scenario}/{self.method}/{digest[:8]}"
+
+    @cached_property
+    def checkpoints(self) -> "CheckpointStore":
+        from gcab.runs.checkpoint import CheckpointStore
+
+        return CheckpointStore(self.path / "checkpoint")
+
+    @property
+    def model(self) -> Path:
+        return self.path / "model"
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.html"
+
+    @property
+    def figures(self) -> Path:
+        return self.path / "figures"
+
+    @property
+    def _metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def _predictions(self) -> Path:
+        return self.path / "predictions"
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Add one line to the metrics; what a task or a run ended with is on disk when this returns."""
+        line = json.dumps(_finite(record)) + "\n"
+        with saving(self._metrics), self._metrics.open("ab") as file:
+            file.write(line.encode())
+            file.flush()
+            if record["kind"] in ("task", "final"):
+                os.fsync(file.fileno())
+
+    def records(self, kind: str | None = None) -> list[dict[str, Any]]:
+        """Read the metrics, all or of one kind; a line counts once its newline is written."""
+        records = []
+        for number, line in enumerate(self._metrics.read_bytes().split(b"\n")[:-1], start=1):
+            try:
+                record = json.loads(line)
+                found = record["kind"]
+            except (ValueError, KeyError, TypeError):
+                raise GcabError(
+                    f"line {number} of {self._metrics} is damaged: restore the file, or delete {self.path} "
+                    "and run the same command again"
+                ) from None
+            if kind in (None, found):
+                records.append(record)
+        return records
+
+    def final(self) -> dict[str, Any] | None:
+        """Give the record a complete run ends with."""
+        found = self.records("final")
+        return found[-1] if found else None
+
+    def metrics_bytes(self) -> int:
+        """Give the length a checkpoint remembers, once that much is on disk."""
+        with saving(self._metrics), self._metrics.open("r+b") as file:
+            os.fsync(file.fileno())
+            return file.seek(0, os.SEEK_END)
+
+    def truncate_metrics(self, size: int) -> None:
+        """Forget what was measured after the checkpoint a run continues from."""
+        present = self._metrics.stat().st_size
+        if present < size:
+            raise GcabError(
+                f"{self._metrics} has {present} bytes, but the checkpoint was saved when it had {size}: "
+                f"restore the file, or delete {self.path} and run the same command again"
+            )
+        with saving(self._metrics):
+            os.truncate(self._metrics, size)
+
+    def save_arrays(self, name: str, **arrays: np.ndarray[Any, Any]) -> None:
+        """Replace predictions/<name>.npz."""
+        if objects := [key for key, array in arrays.items() if array.dtype.hasobject]:
+            raise TypeError(f"array {objects[0]} holds Python objects, which only pickle could store")
+        with writing(self._predictions / f"{name}.npz") as file:
+            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+
+    def load_arrays(self, name: str) -> dict[str, np.ndarray[Any, Any]] | None:
+        """Read predictions/<name>.npz if it was saved."""
+        path = self._predictions / f"{name}.npz"
+        if not path.exists():
+            return None
+        try:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+                return dict(arrays)
+        except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile, zlib.error):
+            raise GcabError(f"{path} is damaged: delete it, and evaluate the run again to have it back") from None
+
+    def arrays_names(self, prefix: str = "") -> list[str]:
+        """List the names that `load_arrays` knows."""
+        return sorted(path.stem for path in _visible(self._predictions) if path.match(f"{prefix}*.npz"))
+
+    def _cut_torn_line(self) -> None:
+        # The next record would otherwise be glued to the half a killed process left.
+        with saving(self._metrics):
+            self._metrics.touch()
+            sync_folder(self.path)
+            data = self._metrics.read_bytes()
+            if not data.endswith(b"\n"):
+                os.truncate(self._metrics, data.rfind(b"\n") + 1)
+
+
+def find_runs(paths: Sequence[Path]) -> list[RunFolder]:
+    """Open every run that is, or lies below, one of `paths`, in the order of a table: scenario, method, seed."""
+    found: dict[Path, RunFolder] = {}
+    for path in paths:
+        if not path.exists():
+            raise GcabError(f"there is no run folder {path}: check the path, or train one with gcab train")
+        below = [path] if _is_run(path) else list(_runs_below(path))
+        if not below:
+            raise GcabError(f"there is no run in {path}: give a run folder or one that holds some")
+        for run in below:
+            found.setdefault(run.resolve(), RunFolder.open(run))
+    return sorted(found.values(), key=lambda run: (run.scenario, run.method, run.seed, str(run.path)))
+
+
+def environment() -> dict[str, Any]:
+    """Say what the program runs on, for config.json: versions, and the commit when it runs from a checkout."""
+    versions = {
+        "gcab": VERSION,
+        "torch": version("torch"),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+    }
+    return {"versions": versions, "commit": _commit(Path(__file__).resolve().parents[2])}
+
+
+def device_name(device: "torch.device") -> str:
+    """Name the hardware a run was measured on."""
+    import torch
+
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    if device.type == "cpu":
+        threads = torch.get_num_threads()
+        return f"CPU, {threads} thread{'s' if threads > 1 else ''}"
+    return device.type.upper()
+
+
+def _commit(checkout: Path) -> str | None:
+    command = ["git", "-C", str(checkout), "rev-parse", "--show-toplevel", "--verify", "HEAD"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.split("\n")
+    except (OSError, subprocess.SubprocessError):
+        return None
+    # An installed package may lie inside somebody else's checkout, whose commit says nothing about it.
+    return answer[1] if Path(answer[0]).resolve() == checkout else None
+
+
+def _read_document(path: Path) -> dict[str, Any]:
+    """Read config.json and make sure it is one of ours."""
+    file = path / "config.json"
+    advice = f"restore it, or delete {path} and run the same command again"
+    try:
+        document: dict[str, Any] = json.loads(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise GcabError(f"{file} is damaged ({error}): {advice}") from None
+    try:
+        written = document["format"]
+        _ = document["config"]["method"], document["config"]["seed"], document["config"]["scenario"]["name"]
+        _ = document["tasks"], document["versions"]["gcab"]
+    except (KeyError, TypeError):
+        raise GcabError(f"{file} is damaged (an entry is missing): {advice}") from None
+    if written != FORMAT:
+        raise GcabError(
+            f"{file} has format {written}, this gcab reads format {FORMAT}: "
+            "use the gcab that wrote it, or another run folder"
+        )
+    return document
+
+
+def _require_same(path: Path, existing: dict[str, Any], wanted: dict[str, Any]) -> None:
+    def comparable(document: dict[str, Any]) -> dict[str, Any]:
+        major_minor = document["versions"]["gcab"].split(".")[:2]
+        return {"gcab version": ".".join(major_minor), "config": document["config"], "tasks": document["tasks"]}
+
+    if difference := _difference(comparable(existing), comparable(wanted)):
+        key, before, now = difference
+        raise GcabError(
+            f"{path} was started with {key} = {before}, but this command has {now}: "
+            "choose another --run folder, or delete this one to start again"
+        )
+
+
+def _difference(before: Any, now: Any, key: str = "") -> tuple[str, str, str] | None:
+    """Find the first place where two JSON values differ: its dotted key, and both values."""
+    if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        before, now = ({str(index): item for index, item in enumerate(value)} for value in (before, now))
+    if not (isinstance(before, dict) and isinstance(now, dict)):
+        same = before == now and isinstance(before, bool) == isinstance(now, bool)
+        return None if same else (key, _short(before), _short(now))
+    for name in dict.fromkeys([*before, *now]):
+        place = f"{key}.{name}" if key else name
+        if name not in before or name not in now:
+            return place, _short(before.get(name)), _short(now.get(name))
+        if difference := _difference(before[name], now[name], place):
+            return difference
+    return None
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _finite(value: Any) -> Any:
+    """Replace NaN and infinity, which JSON does not have, by null."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _visible(folder: Path) -> list[Path]:
+    return [path for path in folder.glob("*") if not path.name.startswith(".")]
+
+
+def _is_run(path: Path) -> bool:
+    return (path / "config.json").is_file() and (path / "metrics.jsonl").is_file()
+
+
+def _runs_below(path: Path) -> Iterator[Path]:
+    """Walk down in a fixed order to the nearest run folders; nothing inside a run, or hidden, is looked at."""
+    for folder, names, _ in os.walk(path):
+        names[:] = sorted(name for name in names if not name.startswith("."))
+        if _is_run(Path(folder)):
+            names.clear()
+            yield Path(folder)

@@ -1,0 +1,71 @@
+"""Model folders: `model.json` says what to build, `weights.safetensors` holds every tensor; no pickle."""
+
+import contextlib
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from gcab.errors import GcabError
+from gcab.runs.files import saving, sha256, write_bytes, write_json
+from gcab.version import VERSION
+
+FORMAT = 1
+
+
+def save_model(folder: Path, description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Replace the model in `folder` as a whole: a reader finds the old one or the new one."""
+    fresh, old = folder.with_name(folder.name + ".new"), folder.with_name(folder.name + ".old")
+    if folder.exists() and not (folder / "model.json").exists() and any(folder.iterdir()):
+        raise GcabError(f"{folder} is not empty and holds no model: choose another folder.")
+    with saving(folder):
+        for leftover in (fresh, old):
+            shutil.rmtree(leftover, ignore_errors=True)
+        fresh.mkdir(parents=True)
+    try:
+        on_host = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        write_bytes(fresh / "weights.safetensors", safetensors.torch.save(on_host))
+        digest = sha256(fresh / "weights.safetensors")
+        write_json(fresh / "model.json", {"format": FORMAT, "gcab": VERSION, "weights": digest, **description})
+    except GcabError:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+    with saving(folder):
+        if folder.exists():
+            folder.rename(old)
+        fresh.rename(folder)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def load_model(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The description and the tensors, checked against each other."""
+    if not (folder / "model.json").exists():
+        rescue_interrupted(folder)
+    try:
+        description = json.loads((folder / "model.json").read_text())
+        if description["format"] != FORMAT:
+            raise GcabError(
+                f"{folder} has model format {description['format']}, this gcab {VERSION} reads format {FORMAT}: "
+                "use the version that wrote it."
+            )
+        weights = folder / "weights.safetensors"
+        if sha256(weights) != description["weights"]:
+            raise GcabError(f"{weights} does not match its model.json: it is damaged, restore it from a copy.")
+        return description, safetensors.torch.load_file(weights)
+    except FileNotFoundError as error:
+        raise GcabError(f"there is no model in {folder}: {Path(error.filename).name} is missing.") from None
+    except (ValueError, KeyError, TypeError, SafetensorError):
+        raise GcabError(f"the model in {folder} is damaged: restore it from a copy.") from None
+
+
+def rescue_interrupted(folder: Path) -> None:
+    """A save that was killed between its two renames left the old model beside its place."""
+    old = folder.with_name(folder.name + ".old")
+    if (old / "model.json").exists() and not folder.exists():
+        with contextlib.suppress(OSError):
+            old.rename(folder)

@@ -1,0 +1,212 @@
+"""A person's own images: every layout, a test share that never changes, and a sentence for every mistake."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from gcab.data.folder import load
+from gcab.errors import GcabError
+
+
+def picture(path: Path, shade: int = 0, mode: str = "L") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new(mode, (5, 7), shade).save(path)
+    return path
+
+
+def shades(root: Path, split: str) -> list[int]:
+    return load(root, "train" if split == "train" else "test", 4).images[:, 0, 0, 0].tolist()
+
+
+@pytest.fixture
+def animals(tmp_path: Path) -> Path:
+    for index in range(10):
+        picture(tmp_path / "pets" / "cat" / f"{index}.png", index)
+    for index in range(3):
+        picture(tmp_path / "pets" / "dog" / "garden" / f"{index}.JPG", 100)
+    picture(tmp_path / "pets" / "dog" / "bed.bmp", 200)
+    return tmp_path / "pets"
+
+
+def test_share_of_each_class_is_tested(animals: Path) -> None:
+    train, test = load(animals, "train", 4), load(animals, "test", 4)
+    assert train.classes == test.classes == ("cat", "dog")
+    assert train.labels.tolist() == [0] * 8 + [1] * 3
+    assert test.labels.tolist() == [0] * 2 + [1]
+    cats = shades(animals, "train")[:8] + shades(animals, "test")[:2]
+    assert sorted(cats) == list(range(10))
+
+
+def test_share_depends_on_the_names_alone(animals: Path, tmp_path: Path) -> None:
+    chosen = shades(animals, "test")
+    assert chosen[:2] == [0, 8]  # fixed for ever: another choice would mix training and test images of old runs
+    moved = tmp_path / "elsewhere" / "animals"
+    shutil.copytree(animals, moved)
+    for index in reversed(range(10)):
+        (moved / "cat" / f"{index}.png").touch()
+    picture(moved / "cow" / "1.png")
+    picture(moved / "cow" / "2.png")
+    assert shades(moved, "test")[:2] == chosen[:2]
+
+
+@pytest.mark.parametrize(("count", "tested"), [(2, 1), (3, 1), (7, 1), (8, 2), (10, 2), (13, 3)])
+def test_size_of_the_share(tmp_path: Path, count: int, tested: int) -> None:
+    for index in range(count):
+        picture(tmp_path / "only" / f"{index}.png")
+    assert len(load(tmp_path, "test", 4).labels) == tested
+    assert len(load(tmp_path, "train", 4).labels) == count - tested
+
+
+def test_hidden_files_are_ignored(animals: Path) -> None:
+    before = load(animals, "train", 4)
+    (animals / "cat" / ".DS_Store").write_text("x")
+    (animals / "README.txt").write_text("about my pets")
+    picture(animals / ".cache" / "a.png")
+    picture(animals / "dog" / ".thumbs" / "a.png")
+    after = load(animals, "train", 4)
+    assert after.classes == before.classes
+    assert torch.equal(after.images, before.images)
+
+
+@pytest.mark.parametrize("test", ["test", "val"])
+def test_given_division_is_kept(tmp_path: Path, test: str) -> None:
+    for index, name in enumerate(("a", "b")):
+        picture(tmp_path / "train" / name / "1.png", 10 * index + 1)
+        picture(tmp_path / "train" / name / "2.png", 10 * index + 2)
+        picture(tmp_path / test / name / "1.png", 10 * index + 3)
+    assert shades(tmp_path, "train") == [1, 2, 11, 12]
+    assert shades(tmp_path, "test") == [3, 13]
+    picture(tmp_path / test / "c" / "1.png")
+    with pytest.raises(GcabError, match="lacks training or test images of c:"):
+        load(tmp_path, "train", 4)
+
+
+def test_test_goes_before_val_and_train_alone_is_a_class(tmp_path: Path) -> None:
+    for folder, shade in (("train", 1), ("val", 2), ("test", 3)):
+        picture(tmp_path / "all" / folder / "a" / "1.png", shade)
+    assert shades(tmp_path / "all", "test") == [3]
+    for name in ("train", "bus"):
+        for index in range(2):
+            picture(tmp_path / "traffic" / name / f"{index}.png")
+    assert load(tmp_path / "traffic", "train", 4).classes == ("bus", "train")
+
+
+def test_any_mode_and_size(tmp_path: Path) -> None:
+    for index, mode in enumerate(("1", "L", "LA", "P", "RGB", "RGBA", "I;16")):
+        picture(tmp_path / "a" / f"{index}.png", mode=mode)
+    picture(tmp_path / "a" / "cmyk.jpg", mode="CMYK")
+    Image.new("RGB", (300, 20)).save(tmp_path / "a" / "wide.webp")
+    assert len(load(tmp_path, "train", 6).images) + len(load(tmp_path, "test", 6).images) == 9
+
+
+def test_files_that_are_no_images_are_named(animals: Path) -> None:
+    (animals / "cat" / "notes.txt").write_text("x")
+    (animals / "cat" / "old" / "more").mkdir(parents=True)
+    (animals / "cat" / "old" / "more" / "a.xls").write_text("x")
+    with pytest.raises(GcabError, match=r"cat' holds files that are no images \(notes\.txt, old/more/a\.xls\)"):
+        load(animals, "train", 4)
+
+
+def test_long_lists_are_cut(animals: Path) -> None:
+    for index in range(9):
+        (animals / "cat" / f"{index}.txt").write_text("x")
+    with pytest.raises(GcabError, match=r"3\.txt, 4\.txt and 4 more\)"):
+        load(animals, "train", 4)
+
+
+def test_bad_image_is_named(animals: Path) -> None:
+    for path in (animals / "cat").iterdir():
+        path.write_text("text")
+    with pytest.raises(GcabError, match=r"cat/\d\.png is not an image"):
+        load(animals, "train", 4)
+
+
+def test_places_that_are_no_folder_of_classes(tmp_path: Path) -> None:
+    with pytest.raises(GcabError, match="name it as the root"):
+        load(None, "train", 4)
+    with pytest.raises(GcabError, match="does not exist"):
+        load(tmp_path / "nowhere", "train", 4)
+    with pytest.raises(GcabError, match=r"nowhere\.csv' of data set 'folder' does not exist"):
+        load(tmp_path / "nowhere.csv", "train", 4)
+    (tmp_path / "file").touch()
+    with pytest.raises(GcabError, match="is a file"):
+        load(tmp_path / "file", "train", 4)
+    with pytest.raises(GcabError, match="has no class folders"):
+        load(tmp_path, "train", 4)
+    (tmp_path / "cat").mkdir()
+    with pytest.raises(GcabError, match="no images in the class folders cat"):
+        load(tmp_path, "train", 4)
+    picture(tmp_path / "cat" / "1.png")
+    with pytest.raises(GcabError, match="one image only of cat"):
+        load(tmp_path, "train", 4)
+    picture(tmp_path / "loose.png")
+    with pytest.raises(GcabError, match=r"outside any class folder \(loose\.png\)"):
+        load(tmp_path, "train", 4)
+
+
+def table(folder: Path, *lines: str) -> Path:
+    path = folder / "table.csv"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    for index in range(6):
+        picture(tmp_path / "photos" / f"{index}.png", index)
+    return tmp_path
+
+
+@pytest.mark.parametrize("header", [[], ["path,label,split"], ["\ufeffPath, Label, Split"]])
+def test_table_with_a_split(photos: Path, header: list[str]) -> None:
+    rows = ["photos/3.png,red fox,train", "photos/1.png,red fox,test", "", "photos/0.png, ant ,train"]
+    root = table(photos, *header, *rows, f'"{photos}/photos/2.png","ant",test')
+    train = load(root, "train", 4)
+    assert train.classes == ("ant", "red fox")
+    assert train.labels.tolist() == [0, 1]
+    assert shades(root, "train") == [0, 3]
+    assert shades(root, "test") == [2, 1]
+
+
+def test_table_without_a_split_is_shared_like_a_folder(photos: Path, tmp_path: Path) -> None:
+    rows = [f"photos/{index}.png,only" for index in range(6)]
+    root = table(photos, "path,label", *rows)
+    assert len(shades(root, "train")) == 5
+    assert shades(root, "test") == shades(table(photos, *reversed(rows)), "test")
+    (tmp_path / "folder").mkdir()
+    shutil.copytree(photos / "photos", tmp_path / "folder" / "photos")
+    assert shades(tmp_path / "folder", "test") == shades(root, "test")
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ([], "names no images"),
+        (["path,label"], "names no images"),
+        (["photos/0.png"], "line 1, has 1 columns"),
+        (["photos/0.png,a,train,x"], "line 1, has 4 columns"),
+        (["path,label", "photos/0.png,a", "photos/1.png,a,train"], "line 3, has 3 columns"),
+        (["filename,class", "photos/0.png,a"], "line 1, names 'filename', which is no file"),
+        ([",a"], "names '', which is no file"),
+        (["photos,a"], "names 'photos', which is no file"),
+        (["photos/0.png,a", "photos/0.png,b"], r"line 2, names 'photos/0\.png' a second time"),
+        (["photos/0.png,"], "line 1, has no label"),
+        (["photos/0.png,a,validate"], "split 'validate': write train or test"),
+        (["photos/0.png,a"], "one image only of a"),
+        (["photos/0.png,a,train", "photos/1.png,b,test"], "lacks training or test images of a, b"),
+        (['photos/0.png,"a'], "cannot be read as a CSV table"),
+    ],
+)
+def test_wrong_tables(photos: Path, lines: list[str], reason: str) -> None:
+    with pytest.raises(GcabError, match=reason):
+        load(table(photos, *lines), "train", 4)
+
+
+def test_table_in_another_encoding(photos: Path) -> None:
+    path = photos / "table.csv"
+    path.write_bytes("photos/0.png,Bär".encode("latin-1"))
+    with pytest.raises(GcabError, match="save it as UTF-8 CSV"):
+        load(path, "train", 4)

@@ -1,0 +1,166 @@
+"""Q, K, V, A, O, the MLP and the classifier's input against loops, and the table of update masks."""
+
+from dataclasses import replace
+from typing import Literal
+
+import naive
+import pytest
+import torch
+from networks import grown, profile_options, scramble, soften
+from torch import Tensor
+
+from gcab.methods.gcab import GcabOptions
+from gcab.methods.method import Progress
+from gcab.model.class_attention import ClassAttention
+from gcab.model.options import NetworkOptions
+
+WIDTH, HIDDEN, HEADS, TOKENS = 12, 18, 3, 5
+
+
+def block_with(options: NetworkOptions) -> ClassAttention:
+    block = ClassAttention(WIDTH, HEADS, HIDDEN / WIDTH, options)
+    scramble(block, seed=1)
+    return block.double()
+
+
+def inputs() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Token, features of two images, and soft gates."""
+    generator = torch.Generator().manual_seed(2)
+    token = torch.randn(WIDTH, generator=generator, dtype=torch.float64)
+    features = torch.randn(2, TOKENS, WIDTH, generator=generator, dtype=torch.float64)
+    m_i = torch.rand(WIDTH, generator=generator, dtype=torch.float64)
+    m_2 = torch.rand(HIDDEN, generator=generator, dtype=torch.float64)
+    return token, features, m_i, m_2
+
+
+@pytest.mark.parametrize("activation", ["gelu", "none"])
+def test_the_block_of_the_text(activation: Literal["gelu", "none"]) -> None:
+    block = block_with(replace(profile_options("paper").network, activation=activation))
+    token, features, m_i, m_2 = inputs()
+    f = block(token, features, m_i, m_2)
+    assert f.shape == (2, WIDTH)
+    for image in range(2):
+        expected = naive.decode_as_in_text(
+            block,
+            naive.numbers(token),
+            naive.table(features[image]),
+            naive.numbers(m_i),
+            naive.numbers(m_2),
+            activation == "gelu",
+        )
+        assert naive.numbers(f[image]) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+def test_the_block_of_the_authors() -> None:
+    block = block_with(profile_options("official").network)
+    token, features, m_i, m_2 = inputs()
+    f = block(token, features, m_i, m_2)
+    for image in range(2):
+        expected = naive.decode_as_published(
+            block, naive.numbers(token), naive.table(features[image]), naive.numbers(m_i), naive.numbers(m_2)
+        )
+        assert naive.numbers(f[image]) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("profile", ["paper", "official"])
+def test_no_gates_are_open_gates(profile: str) -> None:
+    block = block_with(profile_options(profile).network)
+    token, features, m_i, m_2 = inputs()
+    assert torch.allclose(block(token, features), block(token, features, torch.ones_like(m_i), torch.ones_like(m_2)))
+
+
+@pytest.mark.parametrize("mask_classifier", [True, False])
+@pytest.mark.parametrize("head_norm", [True, False])
+def test_the_classifier_reads_the_feature_as_the_options_say(mask_classifier: bool, head_norm: bool) -> None:
+    options = soften(profile_options("official"))
+    network = replace(options.network, mask_classifier=mask_classifier, head_norm=head_norm)
+    method = grown(replace(options, network=network), 3)
+    generator = torch.Generator().manual_seed(3)
+    feature = torch.randn(1, 16, generator=generator, dtype=torch.float64)
+    masks = method.network.masks(0)
+    assert masks[0] is not None
+    rows = naive.table(feature)
+    if mask_classifier:
+        rows = naive.masked(rows, naive.numbers(masks[0]))
+    head = method.network.heads[0]
+    if head_norm:
+        rows = naive.layer_norms(rows, head.get_submodule("norm"))
+    expected = naive.linear(rows, head.get_submodule("linear"))[0]
+    assert naive.numbers(method.network.classify(0, feature, masks)) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_the_update_masks_are_the_papers_table(binary: bool) -> None:
+    block = block_with(NetworkOptions())
+    generator = torch.Generator().manual_seed(4)
+    used_in, used_hidden = torch.rand(WIDTH, generator=generator), torch.rand(HIDDEN, generator=generator)
+    if binary:
+        used_in, used_hidden = used_in.round(), used_hidden.round()
+    m_i = m_qk = m_v = m_1 = m_o = naive.numbers(used_in)
+    m_2 = naive.numbers(used_hidden)
+    ends = {  # weight -> (mask of its inputs k, mask of its outputs l)
+        "query": (m_i, m_qk),
+        "key": (m_i, m_qk),
+        "value": (m_i, m_v),
+        "output": (m_v, m_1),
+        "expand": (m_1, m_2),
+        "contract": (m_2, m_o),
+    }
+    names = {id(parameter): name for name, parameter in block.named_parameters()}
+    masks = {names[id(parameter)]: mask for parameter, mask in block.updatable(used_in, used_hidden)}
+    for layer, (inputs_used, outputs_used) in ends.items():
+        mask = masks.pop(f"{layer}.weight")
+        assert mask.shape == block.get_parameter(f"{layer}.weight").shape
+        for k, m_in in enumerate(inputs_used):
+            for l, m_out in enumerate(outputs_used):  # noqa: E741
+                assert float(mask[l, k]) == pytest.approx(1 - min(m_in, m_out)), (layer, k, l)
+    biases = {"output.bias": m_1, "expand.bias": m_2, "contract.bias": m_o}
+    assert masks.keys() == biases.keys()
+    for name, outputs_used in biases.items():
+        assert naive.numbers(masks[name]) == pytest.approx([1 - m for m in outputs_used])
+
+
+@pytest.mark.parametrize(("profile", "shared"), [("paper", True), ("official", False)])
+def test_a_shared_token_moves_only_where_no_task_uses_it(profile: str, shared: bool) -> None:
+    method = grown(profile_options(profile), 2, 2)
+    method.network.gate_in.used.copy_(torch.linspace(0, 1, 16))
+    tokens = {id(token) for token in method.network.tokens}
+    masks = [mask for parameter, mask in method.network.updatable() if id(parameter) in tokens]
+    assert len(masks) == int(shared)
+    for mask in masks:
+        assert naive.numbers(mask) == pytest.approx([1 - m for m in naive.numbers(method.network.gate_in.used)])
+
+
+@pytest.mark.parametrize("profile", ["paper", "official"])
+def test_every_parameter_that_tasks_share_in_the_decoder_is_protected(profile: str) -> None:
+    """Nothing shared may go on learning unless it is in the table or belongs to the newest task."""
+    method = grown(profile_options(profile), 2, 2)
+    network = method.network
+    listed = {id(parameter) for parameter, _ in network.updatable()}
+    shared = list(network.block.parameters()) + (list(network.tokens) if len(network.tokens) == 1 else [])
+    assert all(id(parameter) in listed or not parameter.requires_grad for parameter in shared)
+
+
+def masked_gradients(options: GcabOptions) -> dict[str, tuple[Tensor, Tensor]]:
+    """Gradients of the shared weights before and after the method had its say."""
+    method = grown(options, 2, 2)
+    generator = torch.Generator().manual_seed(6)
+    for parameter, _ in method.network.updatable():
+        parameter.grad = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+    names = {id(parameter): name for name, parameter in method.network.named_parameters()}
+    before = {names[id(p)]: p.grad.clone() for p, _ in method.network.updatable() if p.grad is not None}
+    method.before_step(Progress(torch.tensor(0), 1))
+    after = {names[id(p)]: p.grad for p, _ in method.network.updatable() if p.grad is not None}
+    masks = {names[id(p)]: mask for p, mask in method.network.updatable()}
+    assert all(torch.allclose(after[name], before[name] * masks[name]) for name in before)
+    return {name: (before[name], after[name]) for name in before}
+
+
+def test_gradients_are_multiplied_by_the_masks() -> None:
+    hard = masked_gradients(profile_options("official"))
+    before, after = hard["block.query.weight"]
+    assert 0 < int((after == 0).sum()) < before.numel()
+    soft = masked_gradients(soften(profile_options("paper")))
+    before, after = soft["block.query.weight"]
+    assert bool(((after / before > 0.01) & (after / before < 0.99)).any())
+    assert "tokens.0" in soft

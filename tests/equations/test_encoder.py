@@ -1,0 +1,93 @@
+"""Eq. ViTblock, ConViT's positional attention and its start as a convolution, drop-path, the frozen teacher."""
+
+from dataclasses import replace
+
+import naive
+import pytest
+import torch
+from networks import ENCODER, IMAGE_SIZE, scramble
+
+from gcab.model.encoder import DropPath, Encoder, EncoderConfig, GatedPositionalSelfAttention
+from gcab.model.frozen import Frozen
+
+
+@pytest.mark.parametrize("kind", ["vit", "convit"])
+def test_the_encoder_is_the_papers_blocks(kind: str) -> None:
+    config = EncoderConfig(kind="vit" if kind == "vit" else "convit", **_small())
+    encoder = Encoder(config, 12).double()
+    scramble(encoder, seed=7)
+    assert any(isinstance(m, GatedPositionalSelfAttention) for m in encoder.modules()) == (kind == "convit")
+    generator = torch.Generator().manual_seed(8)
+    images = torch.randn(2, 3, 12, 12, generator=generator, dtype=torch.float64)
+    features = encoder(images)
+    assert features.shape == (2, 9, 12)
+    for image in range(2):
+        expected = naive.encode(encoder, images[image])
+        for token in range(9):
+            assert naive.numbers(features[image, token]) == pytest.approx(expected[token], rel=1e-8, abs=1e-10)
+
+
+def _small() -> dict[str, int]:
+    return {"blocks": 2, "width": 12, "heads": 3, "mlp_ratio": 2, "patch": 4, "drop_path": 0}
+
+
+@pytest.mark.parametrize(("heads", "width"), [(9, 18), (12, 24)])
+def test_nine_heads_start_by_looking_at_one_neighbour_each(heads: int, width: int) -> None:
+    side = 5
+    encoder = Encoder(EncoderConfig(blocks=2, width=width, heads=heads, patch=4), side * 4)
+    interior = [y * side + x for y in range(1, side - 1) for x in range(1, side - 1)]
+    for block in encoder.blocks:
+        attention = block.attention
+        assert isinstance(attention, GatedPositionalSelfAttention)
+        assert torch.equal(attention.value.weight, torch.eye(width))
+        assert torch.equal(attention.gate, torch.ones(heads))
+        neighbours = set()
+        for head in range(9):
+            positional = naive.positional_attention(attention, side, head)
+            offsets = set()
+            for token in interior:
+                target = positional[token].index(max(positional[token]))
+                offsets.add((target % side - token % side, target // side - token // side))
+            assert len(offsets) == 1, f"head {head} does not look at the same neighbour from everywhere: {offsets}"
+            neighbours |= offsets
+        assert neighbours == {(dx, dy) for dx in (-1, 0, 1) for dy in (-1, 0, 1)}
+
+
+def test_the_papers_encoder_has_the_size_the_authors_published() -> None:
+    encoder = Encoder(EncoderConfig(), 32)
+    assert encoder(torch.zeros(1, 3, 32, 32)).shape == (1, 64, 384)
+    rates = [block.get_submodule("drop_path") for block in encoder.blocks]
+    assert [rate.rate for rate in rates if isinstance(rate, DropPath)] == pytest.approx([0, 0.025, 0.05, 0.075, 0.1])
+
+
+def test_drop_path_keeps_the_expectation_and_drops_whole_images() -> None:
+    torch.manual_seed(9)
+    drop = DropPath(0.3)
+    images = 20_000
+    branch = torch.full((images, 2, 3), 2.0)
+    result = drop(branch)
+    flat = result.flatten(1)
+    assert torch.equal(flat, flat[:, :1].expand_as(flat))
+    kept = flat[:, 0] != 0
+    assert naive.numbers(flat[kept, 0].unique()) == pytest.approx([2 / 0.7])
+    assert float(kept.double().mean()) == pytest.approx(0.7, abs=4 * (0.3 * 0.7 / images) ** 0.5)
+    assert torch.equal(drop.eval()(branch), branch)
+
+
+def test_a_frozen_copy_neither_learns_nor_drops_nor_follows() -> None:
+    torch.manual_seed(10)
+    encoder = Encoder(replace(ENCODER, drop_path=0.9), IMAGE_SIZE)
+    images = torch.randn(6, 3, IMAGE_SIZE, IMAGE_SIZE)
+    expected = encoder.eval()(images).detach()
+    owner = torch.nn.Sequential(encoder, Frozen(encoder))
+    owner.train()
+    teacher = owner[1]
+    assert isinstance(teacher, Frozen)
+    teacher.train()
+    assert not any(module.training for module in teacher.modules())
+    assert not any(parameter.requires_grad for parameter in teacher.parameters())
+    assert all(parameter.requires_grad for parameter in encoder.parameters())
+    scramble(encoder, seed=1)
+    taught = teacher(images.requires_grad_())
+    assert torch.equal(taught, expected)
+    assert not taught.requires_grad

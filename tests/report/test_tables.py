@@ -1,0 +1,137 @@
+"""Tables hold the right numbers under readable labels, in the terminal and in HTML."""
+
+import statistics
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from synthetic_runs import rewrite_metrics, write_comparison, write_run
+
+from gcab.report.tables import Table, accuracy_table, compare_table, group_runs, memory_table
+
+
+def test_seeds_are_gathered_and_the_best_comes_first(tmp_path: Path) -> None:
+    runs = write_comparison(tmp_path, tasks=3)
+    table = compare_table(runs)
+    assert [row[0] for row in table.rows] == ["joint", "gcab", "finetune"]
+    assert [row[1] for row in table.rows] == ["2", "2", "2"]
+    finals = [run.final() for run in runs if run.method == "gcab"]
+    values = [final["acc_tag"] for final in finals if final]
+    expected = f"{statistics.fmean(values):.1f} ± {statistics.stdev(values):.1f}"
+    assert table.rows[1][table.columns.index("ACC_TAG")] == expected
+    assert table.rows[0][table.columns.index("Forgetting")] == "–"
+
+
+def test_one_seed_has_no_deviation_and_undefined_metrics_no_column(tmp_path: Path) -> None:
+    table = compare_table([write_run(tmp_path, "joint", tasks=3)])
+    assert "±" not in " ".join(table.rows[0])
+    assert "Forgetting" not in table.columns
+    assert "ACC_TAG" in table.columns
+
+
+def test_a_label_names_only_what_differs(tmp_path: Path) -> None:
+    shared = {"lambda_pfr": 0.001}
+    runs = [
+        write_run(tmp_path, "gcab", 1, 2, options={"compensation": True, **shared}),
+        write_run(tmp_path, "gcab", 1, 2, options={"compensation": False, **shared}),
+        write_run(tmp_path, "finetune", 1, 2),
+    ]
+    assert [group.label for group in group_runs(runs)] == [
+        "gcab (compensation=True)",
+        "gcab (compensation=False)",
+        "finetune",
+    ]
+    assert [group.label for group in group_runs(runs[:1])] == ["gcab"]
+
+
+def test_a_label_names_the_scenario_and_the_training_where_they_differ(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path, "gcab", 1, 2), write_run(tmp_path, "gcab", 1, 3, epochs=9)]
+    labels = [group.label for group in group_runs(runs)]
+    assert labels == ["gcab (scenario=toy-2, tasks=2, epochs=12)", "gcab (scenario=toy-3, tasks=3, epochs=9)"]
+
+
+def test_a_long_label_is_cut_and_equal_labels_are_told_apart(tmp_path: Path) -> None:
+    many = [{"a": value, "b": value, "c": value, "d": value, "e": value} for value in (1, 2)]
+    labels = [group.label for group in group_runs([write_run(tmp_path, "gcab", 1, 2, options=one) for one in many])]
+    assert labels[0] == "gcab (a=1, b=1, c=1, 2 more)"
+    runs = [write_run(tmp_path, "finetune", 1, 2), write_run(tmp_path, "finetune", 1, 2, options={"new": 1})]
+    first, second = (group.label for group in group_runs(runs))
+    assert first != second
+    assert first.startswith("finetune [")
+
+
+def test_unfinished_runs_are_listed_as_such(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path, "gcab", 1, 3), write_run(tmp_path, "gcab", 2, 3, learned=2)]
+    table = compare_table(runs)
+    assert table.rows[0][:2] == ["gcab", "1"]
+    assert table.rows[1][0] == "gcab, seed 2: unfinished, 2 of 3 tasks learned"
+    assert set(table.rows[1][1:]) == {"–"}
+
+
+def test_accuracy_per_task_after_the_last_task(tmp_path: Path) -> None:
+    runs = [
+        write_run(tmp_path, "gcab", 1, 3),
+        write_run(tmp_path, "gcab", 2, 3, learned=1),
+        write_run(tmp_path, "joint", 1, 3, learned=None),
+        write_run(tmp_path, "finetune", 1, 3, learned=0),
+    ]
+    table = accuracy_table(runs)
+    assert table.columns == ["Run", "Task 1", "Task 2", "Task 3", "All"]
+    assert [row[0] for row in table.rows] == [
+        "gcab, seed 1",
+        "gcab, seed 2 (unfinished)",
+        "joint",
+        "finetune (unfinished)",
+    ]
+    last = runs[0].records("task")[-1]
+    assert table.rows[0][1:4] == [f"{a:.1f} / {b:.1f}" for a, b in zip(last["tag"], last["taw"], strict=True)]
+    final = runs[0].final()
+    assert final is not None
+    assert table.rows[0][4] == f"{final['acc_tag']:.1f} / {final['acc_taw']:.1f}"
+    assert table.rows[1][2:4] == ["–", "–"]
+    assert table.rows[3][1:] == ["–", "–", "–", "– / –"]
+
+
+def test_memory_adds_up(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "gcab", 1, 2)
+    rewrite_metrics(run, {"bytes": {"model": 50_000_000, "images": 1_500_000, "prototypes": 250_000}}, "final")
+    unfinished = write_run(tmp_path, "finetune", 1, 2, learned=1)
+    untouched = write_run(tmp_path, "finetune", 1, 2, learned=0, options={"x": 1})
+    table = memory_table([run, unfinished, untouched])
+    final = run.final()
+    assert final is not None
+    assert table.rows[0] == ["gcab", "13.90", "50.00", "1.50", "0.25", "51.75", f"{final['acc_tag']:.1f}"]
+    assert table.rows[1][-2:] == ["55.60", "–"]
+    assert len(table.rows) == 2
+
+
+def terminal(table: Table, width: int = 120) -> str:
+    page = StringIO()
+    Console(width=width, file=page).print(table.rich())
+    return page.getvalue()
+
+
+def test_names_are_text_in_both_renderings() -> None:
+    table = Table("[bold]", ["Run", "<b>"], [["[red]x[/red]", "<script>"]], "a & b")
+    assert "[red]x[/red]" in terminal(table)
+    assert "[bold]" in terminal(table)
+    html = table.html()
+    assert "&lt;script&gt;" in html
+    assert "&lt;b&gt;" in html
+    assert "a &amp; b" in html
+    assert "<script>" not in html
+
+
+@pytest.mark.parametrize("columns", [4, 12])
+def test_a_table_wider_than_long_is_turned(columns: int) -> None:
+    names = ["Run", *(f"column {index}" for index in range(1, columns))]
+    table = Table("wide", names, [["only", *(str(index) for index in range(1, columns))]])
+    html = table.html()
+    assert html.count('scope="col"') == (2 if columns > 8 else columns)
+    assert html.count('scope="row"') == (columns - 1 if columns > 8 else 1)
+    assert all(name in terminal(table) for name in names)
+
+
+def test_no_runs_give_empty_tables() -> None:
+    assert compare_table([]).rows == accuracy_table([]).rows == memory_table([]).rows == []
