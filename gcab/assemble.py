@@ -1,6 +1,6 @@
 """From a configuration to a method, from a method to a model folder, and back."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,9 @@ def build_method(config: RunConfig) -> Method:
     return method_named(config.method)(setting, config.options)
 
 
-def save_method(folder: Path, method: Method, config: RunConfig, tasks: Sequence[Task]) -> None:
+def save_method(
+    folder: Path, method: Method, config: RunConfig, tasks: Sequence[Task], extra: Mapping[str, Any] | None = None
+) -> None:
     """A model folder from which `load_method` builds the same method again."""
     info = dataset(config.scenario.dataset)
     description = {
@@ -27,6 +29,7 @@ def save_method(folder: Path, method: Method, config: RunConfig, tasks: Sequence
         "image_size": config.scenario.image_size,
         "mean": list(info.mean),
         "std": list(info.std),
+        **(extra or {}),
     }
     save_model(folder, description, method.state_dict())
 

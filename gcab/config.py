@@ -58,7 +58,7 @@ class RunConfig:
     """Everything that decides what a run computes; where it is written and on which device is not part of it."""
 
     method: str = "gcab"
-    profile: str = "official"
+    profile: str = "extended"
     seed: int = 1
     scenario: ScenarioConfig = field(default_factory=ScenarioConfig)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
@@ -79,6 +79,7 @@ class RunConfig:
             raise GcabError(f"scenario.tasks is {self.scenario.tasks}: give 1 or more.")
 
 
+DEFAULT_PROFILE = "extended"
 PROFILES: Mapping[str, Overrides] = {
     "extended": {},
     "official": {},
@@ -124,7 +125,7 @@ SCENARIOS = (
 
 
 def resolve(
-    scenario: str, method: str, profile: str = "official", seed: int = 1, changes: Overrides | None = None
+    scenario: str, method: str, profile: str = DEFAULT_PROFILE, seed: int = 1, changes: Overrides | None = None
 ) -> RunConfig:
     """The one way to a configuration: defaults < profile < preset < `changes` (text or typed values)."""
     if profile not in PROFILES:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gcab.assemble import build_method, save_method
+from gcab.assemble import build_method, load_method, save_method
 from gcab.config import RunConfig, config_hash, to_dict
 from gcab.data.augment import Augment
 from gcab.data.images import ImageSet
@@ -248,3 +248,14 @@ class Experiment:
 
 def make_evaluator(method: Method, data: Data, device: torch.device) -> Evaluator:
     return Evaluator(method, TaskImages(data.test.images, data.scenario.relabel(data.test.labels)), device)
+
+
+def evaluate_run(run: RunFolder, root: Path | None, device: torch.device) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Test the saved model of a run again: (measured now, recorded then), for the tasks it has learned."""
+    method, config, description = load_method(run.model)
+    data = load_data(config, root)
+    evaluator = make_evaluator(method.to(device), data, device)
+    tasks = data.scenario.tasks if method.joint else data.scenario.tasks[: len(description["tasks"])]
+    record, _, _ = evaluator.record(tasks, {})
+    recorded = [stored for stored in run.records("task") if stored["task"] == len(tasks)]
+    return summary(results_from_records([record])), summary(results_from_records(recorded))

@@ -12,7 +12,7 @@ from torch import Tensor
 from gcab.data.decode import from_pil, read_image, resized
 from gcab.errors import GcabError
 
-Images = Any  # numpy array or tensor of a batch, or a sequence of PIL images, arrays or paths
+Images = Any  # a batch as numpy array or tensor, a sequence of PIL images, arrays or paths, or (to learn) a folder
 
 
 def as_images(images: Images, size: int) -> Tensor:
@@ -20,7 +20,7 @@ def as_images(images: Images, size: int) -> Tensor:
     if isinstance(images, Tensor):
         images = images.detach().cpu().numpy()
     if isinstance(images, np.ndarray) and images.dtype != object:
-        return resized(torch.from_numpy(np.ascontiguousarray(_batch(images))), size)
+        return resized(torch.from_numpy(np.ascontiguousarray(_square(_batch(images)))), size)
     if isinstance(images, str | Path | Image.Image) or not isinstance(images, Sequence | np.ndarray):
         raise GcabError(
             f"images must be an array or a list, not {type(images).__name__}: put a single image in a list."
@@ -57,6 +57,14 @@ def _batch(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     elif array.min() < 0 or array.max() > 255:
         raise GcabError("images of whole numbers must lie between 0 and 255.")
     return np.broadcast_to(array, (len(array), 3, *array.shape[2:])).astype(np.uint8)
+
+
+def _square(batch: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The central square of every image."""
+    height, width = batch.shape[2:]
+    side = min(height, width)
+    top, left = (height - side) // 2, (width - side) // 2
+    return batch[:, :, top : top + side, left : left + side]
 
 
 def natural_size(images: Images) -> int:

@@ -35,6 +35,13 @@ def load(root: Path | None, split: Split, size: int) -> ImageSet:
     return image_set(labelled, classes, size)
 
 
+def labelled_files(root: Path) -> tuple[list[Path], list[str]]:
+    """Every image of a folder with a subfolder per class, and the name of its class."""
+    classes = _class_folders(existing_folder(root, "folder"))
+    pairs = [(file, name) for name in sorted(classes) for file in classes[name]]
+    return [file for file, _ in pairs], [name for _, name in pairs]
+
+
 def _from_folder(root: Path) -> Divided:
     test = next((root / name for name in ("test", "val") if (root / name).is_dir()), None)
     if test is not None and (root / "train").is_dir():

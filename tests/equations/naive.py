@@ -221,3 +221,32 @@ def sparsity(masks: Vector, used: Vector) -> float:
     """L_GCAB without its weight."""
     cost = sum(m * (1 - u) for m, u in zip(masks, used, strict=True))
     return cost / sum(1 - u for u in used)
+
+
+def class_means(features: Matrix, labels: list[int], classes: int) -> Matrix:
+    means = []
+    for label in range(classes):
+        rows = [row for row, l in zip(features, labels, strict=True) if l == label]  # noqa: E741
+        means.append([sum(row[u] for row in rows) / len(rows) for u in range(len(features[0]))])
+    return means
+
+
+def shared_variance(features: Matrix, labels: list[int], means: Matrix) -> Vector:
+    """Around each image's own class mean, one per feature, plus a thousandth of their mean against zeros."""
+    variances = []
+    for u in range(len(features[0])):
+        squares = [(row[u] - means[label][u]) ** 2 for row, label in zip(features, labels, strict=True)]
+        variances.append(sum(squares) / len(squares))
+    floor = 1e-3 * sum(variances) / len(variances)
+    return [variance + floor + 1e-12 for variance in variances]
+
+
+def distance_to_nearest(row: Vector, means: Matrix, variance: Vector) -> float:
+    """min over classes of the mean over features of (x - mean)² / variance."""
+    return min(sum((x - m) ** 2 / v for x, m, v in zip(row, mean, variance, strict=True)) / len(row) for mean in means)
+
+
+def log_softmax(logits: Vector) -> Vector:
+    largest = max(logits)
+    total = sum(math.exp(logit - largest) for logit in logits)
+    return [logit - largest - math.log(total) for logit in logits]

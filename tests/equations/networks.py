@@ -15,6 +15,10 @@ IMAGE_SIZE = 8
 ENCODER = EncoderConfig(kind="convit", blocks=2, width=16, heads=4, mlp_ratio=2.0, patch=4, drop_path=0.0)
 
 
+def setting(encoder: EncoderConfig = ENCODER) -> Setting:
+    return Setting(encoder, IMAGE_SIZE, mean=(0.4, 0.5, 0.6), std=(0.2, 0.25, 0.3))
+
+
 def profile_options(profile: str) -> GcabOptions:
     """The options of a profile, from its dotted keys."""
     options: dict[str, Any] = {}
@@ -46,7 +50,7 @@ def tasks_of(*sizes: int) -> list[Task]:
 def grown(options: GcabOptions, *sizes: int, encoder: EncoderConfig = ENCODER) -> Gcab:
     """A method that has ended all tasks but the newest, whose training begins."""
     torch.manual_seed(3)
-    method = Gcab(Setting(encoder, IMAGE_SIZE), options)
+    method = Gcab(setting(encoder), options)
     for task in tasks_of(*sizes):
         if task.index > 0:
             method.network.finish()

@@ -1,20 +1,21 @@
 """Q, K, V, A, O, the MLP and the classifier's input against loops, and the table of update masks."""
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import naive
 import pytest
 import torch
 from networks import grown, profile_options, scramble, soften
-from torch import Tensor
+from torch import Tensor, nn
 
-from gcab.methods.gcab import GcabOptions
+from gcab.methods.gcab import Gcab, GcabOptions
 from gcab.methods.method import Progress
 from gcab.model.class_attention import ClassAttention
 from gcab.model.options import NetworkOptions
 
 WIDTH, HIDDEN, HEADS, TOKENS = 12, 18, 3, 5
+PROGRESS = Progress(torch.tensor(0), 1)
 
 
 def block_with(options: NetworkOptions) -> ClassAttention:
@@ -141,26 +142,65 @@ def test_every_parameter_that_tasks_share_in_the_decoder_is_protected(profile: s
     assert all(id(parameter) in listed or not parameter.requires_grad for parameter in shared)
 
 
-def masked_gradients(options: GcabOptions) -> dict[str, tuple[Tensor, Tensor]]:
-    """Gradients of the shared weights before and after the method had its say."""
+def with_gradients(options: GcabOptions) -> tuple[Gcab, dict[str, tuple[nn.Parameter, Tensor]]]:
+    """A method in its second task with some gradient on every shared weight, each with its M^{<t}."""
     method = grown(options, 2, 2)
     generator = torch.Generator().manual_seed(6)
-    for parameter, _ in method.network.updatable():
-        parameter.grad = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
     names = {id(parameter): name for name, parameter in method.network.named_parameters()}
-    before = {names[id(p)]: p.grad.clone() for p, _ in method.network.updatable() if p.grad is not None}
-    method.before_step(Progress(torch.tensor(0), 1))
-    after = {names[id(p)]: p.grad for p, _ in method.network.updatable() if p.grad is not None}
-    masks = {names[id(p)]: mask for p, mask in method.network.updatable()}
-    assert all(torch.allclose(after[name], before[name] * masks[name]) for name in before)
-    return {name: (before[name], after[name]) for name in before}
+    shared = {}
+    for parameter, mask in method.network.updatable():
+        assert isinstance(parameter, nn.Parameter)
+        parameter.grad = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+        shared[names[id(parameter)]] = parameter, mask
+    return method, shared
 
 
-def test_gradients_are_multiplied_by_the_masks() -> None:
-    hard = masked_gradients(profile_options("official"))
-    before, after = hard["block.query.weight"]
-    assert 0 < int((after == 0).sum()) < before.numel()
-    soft = masked_gradients(soften(profile_options("paper")))
-    before, after = soft["block.query.weight"]
-    assert bool(((after / before > 0.01) & (after / before < 0.99)).any())
-    assert "tokens.0" in soft
+def test_weights_that_finished_tasks_own_get_no_gradient_and_the_others_theirs() -> None:
+    method, shared = with_gradients(profile_options("official"))
+    before = {name: parameter.grad.clone() for name, (parameter, _) in shared.items() if parameter.grad is not None}
+    method.before_step(PROGRESS)
+    for name, (parameter, mask) in shared.items():
+        assert parameter.grad is not None
+        owned = [value == 0 for value in naive.numbers(mask)]
+        assert any(owned), name
+        expected = [0.0 if o else g for o, g in zip(owned, naive.numbers(before[name]), strict=True)]
+        assert naive.numbers(parameter.grad) == expected
+
+
+OPTIMISERS: dict[str, type[torch.optim.Optimizer]] = {
+    "sgd": torch.optim.SGD,
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+}
+
+
+@pytest.mark.parametrize("kind", OPTIMISERS)
+def test_the_update_is_scaled_by_the_masks_whatever_the_optimiser(kind: str) -> None:
+    """W <- W + M ⊙ ΔW; Adam divides by the size of a gradient, so scaling that instead would scale nothing."""
+    method, shared = with_gradients(soften(profile_options("paper")))
+    assert "tokens.0" in shared
+    soft = torch.cat([mask.flatten() for _, mask in shared.values()])
+    assert bool(((soft > 0.05) & (soft < 0.95)).any())
+    network = method.network
+    network.gate_in.used[:3] = network.gate_hidden.used[:3] = 1.0  # some weights are owned for good
+    masks = {name: mask for (name, _), (_, mask) in zip(shared.items(), network.updatable(), strict=True)}
+    before = {name: parameter.detach().clone() for name, (parameter, _) in shared.items()}
+    twins = {}
+    for name, (parameter, _) in shared.items():
+        assert parameter.grad is not None
+        twins[name] = nn.Parameter(before[name].clone())
+        twins[name].grad = parameter.grad.clone()
+    settings: dict[str, Any] = {"lr": 0.1, "weight_decay": 0.2}
+    OPTIMISERS[kind](twins.values(), **settings).step()  # what the optimiser would do, left alone
+
+    method.before_step(PROGRESS)
+    OPTIMISERS[kind]([parameter for parameter, _ in shared.values()], **settings).step()
+    method.after_step(PROGRESS)
+    for name, (parameter, _) in shared.items():
+        update = twins[name].detach() - before[name]
+        assert float(update.abs().min()) > 0
+        expected = [w + m * u for w, m, u in zip(*map(naive.numbers, (before[name], masks[name], update)), strict=True)]
+        assert naive.numbers(parameter) == pytest.approx(expected, rel=1e-6, abs=1e-12)
+        owned = masks[name] == 0
+        assert bool(owned.any())
+        assert torch.equal(parameter[owned], before[name][owned])

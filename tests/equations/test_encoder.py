@@ -53,6 +53,22 @@ def test_nine_heads_start_by_looking_at_one_neighbour_each(heads: int, width: in
         assert neighbours == {(dx, dy) for dx in (-1, 0, 1) for dy in (-1, 0, 1)}
 
 
+def test_four_heads_start_by_looking_at_one_corner_each() -> None:
+    """An even number of cells has its middle between two of them: each head shares four cells, none looks away."""
+    side = 5
+    encoder = Encoder(EncoderConfig(blocks=1, width=8, heads=4, patch=4), side * 4)
+    attention = encoder.blocks[0].attention
+    assert isinstance(attention, GatedPositionalSelfAttention)
+    middle = side * side // 2
+    corners = []
+    for head in range(4):
+        weights = naive.positional_attention(attention, side, head)[middle]
+        seen = {n for n, weight in enumerate(weights) if weight == pytest.approx(max(weights), rel=1e-6)}
+        corners.append({(n % side - side // 2, n // side - side // 2) for n in seen})
+    expected = [{(x, y) for x in (0, dx) for y in (0, dy)} for dy in (-1, 1) for dx in (-1, 1)]
+    assert corners == expected
+
+
 def test_the_papers_encoder_has_the_size_the_authors_published() -> None:
     encoder = Encoder(EncoderConfig(), 32)
     assert encoder(torch.zeros(1, 3, 32, 32)).shape == (1, 64, 384)

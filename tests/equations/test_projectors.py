@@ -1,6 +1,7 @@
 """Eq. loss_prj and Eq. projection."""
 
 import math
+from typing import get_args
 
 import naive
 import pytest
@@ -8,7 +9,14 @@ import torch
 from networks import scramble
 from torch import Tensor, nn
 
-from gcab.model.projectors import DriftCascade, ProjectorKind, drift_distance, make_projector, relative_drift
+from gcab.model.projectors import (
+    Distance,
+    DriftCascade,
+    ProjectorKind,
+    drift_distance,
+    make_projector,
+    relative_drift,
+)
 
 TOKENS, WIDTH = 4, 6
 
@@ -89,11 +97,20 @@ def test_l2_distance_is_one_norm_over_the_whole_batch() -> None:
     assert float(drift_distance("l2", a, b)) == pytest.approx(math.sqrt(sum(squares)), rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["cosine", "l2"])
-def test_distances_have_finite_gradients_where_nothing_has_drifted(kind: str) -> None:
+def test_rms_distance_is_the_norm_per_element() -> None:
+    a, b = random_features(18), random_features(19)
+    squares = [(x - y) ** 2 for x, y in zip(naive.numbers(a), naive.numbers(b), strict=True)]
+    expected = math.sqrt(sum(squares) / len(squares))
+    assert float(drift_distance("rms", a, b)) == pytest.approx(expected, rel=1e-5)
+    twice = drift_distance("rms", torch.cat([a, a]), torch.cat([b, b]))
+    assert float(twice) == pytest.approx(expected, rel=1e-5), "a larger batch must not weigh more"
+
+
+@pytest.mark.parametrize("kind", get_args(Distance))
+def test_distances_have_finite_gradients_where_nothing_has_drifted(kind: Distance) -> None:
     """A new task's first step compares the encoder with a copy of itself."""
     features = random_features(20).requires_grad_()
-    drift_distance("l2" if kind == "l2" else "cosine", features, features.detach()).backward()
+    drift_distance(kind, features, features.detach()).backward()
     assert features.grad is not None
     assert bool(features.grad.isfinite().all())
 

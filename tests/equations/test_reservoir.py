@@ -2,16 +2,16 @@
 
 import pytest
 import torch
-from networks import ENCODER, tasks_of
+from networks import setting, tasks_of
 
 from gcab.methods.er import Er, ErOptions
-from gcab.methods.method import Setting, TaskImages
+from gcab.methods.method import TaskImages
 
 
 def test_the_reservoir_is_a_uniform_sample_of_the_stream() -> None:
     buffer, per_task, tasks, runs = 8, 12, 3, 1500
     stream = per_task * tasks
-    method = Er(Setting(ENCODER, 8), ErOptions(buffer=buffer))
+    method = Er(setting(), ErOptions(buffer=buffer))
     torch.manual_seed(25)
     stored = torch.zeros(stream, dtype=torch.float64)
     for _ in range(runs):

@@ -14,7 +14,12 @@ from gcab.model.network import GatedNetwork
 from gcab.model.options import NetworkOptions
 
 IMAGE_SIZE, TOKENS, WIDTH = 8, 4, 16
-SETTING = Setting(EncoderConfig(blocks=2, width=WIDTH, heads=4, mlp_ratio=2.0, patch=4, drop_path=0.1), IMAGE_SIZE)
+SETTING = Setting(
+    EncoderConfig(blocks=2, width=WIDTH, heads=4, mlp_ratio=2.0, patch=4, drop_path=0.1),
+    IMAGE_SIZE,
+    mean=(0.5, 0.5, 0.5),
+    std=(0.25, 0.25, 0.25),
+)
 
 MakeOptimiser = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 OPTIMISERS: dict[str, MakeOptimiser] = {
@@ -43,6 +48,7 @@ def isolating_options() -> dict[str, GcabOptions]:
     """
     return {
         "official": gcab_options("official"),
+        "extended": gcab_options("extended"),
         "official, binarised at the end": gcab_options("official", {"binarise": "end"}),
         "paper, binarised at the end": gcab_options("paper", {"binarise": "end"}),
         "paper, binarised at the next task": gcab_options("paper", {"binarise": "next"}),
@@ -61,10 +67,6 @@ def images_of(task: Task, count: int = 12) -> TaskImages:
     centres = torch.randint(40, 216, (task.classes, 3, IMAGE_SIZE, IMAGE_SIZE), generator=generator)
     noise = torch.randint(-20, 21, (count, 3, IMAGE_SIZE, IMAGE_SIZE), generator=generator)
     return TaskImages((centres[labels] + noise).to(torch.uint8), labels + task.first)
-
-
-def as_floats(images: Tensor) -> Tensor:
-    return (images.float() - 128) / 64
 
 
 def new_gcab(options: GcabOptions, seed: int = 0) -> Gcab:
@@ -87,7 +89,7 @@ def train(method: Method, task: Task, make_optimiser: MakeOptimiser, epochs: int
             progress = Progress(torch.tensor(step), steps)
             picked = torch.arange(step, len(data.labels), steps)
             optimiser.zero_grad()
-            terms = method.loss(Batch(as_floats(data.images[picked]), data.labels[picked]), progress)
+            terms = method.loss(Batch(SETTING.normalise(data.images[picked]), data.labels[picked]), progress)
             loss = torch.stack(list(terms.values())).sum()
             loss.backward()
             method.before_step(progress)

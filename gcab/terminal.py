@@ -1,0 +1,75 @@
+"""What a person sees while a run works: a bar in a terminal, plain lines elsewhere."""
+
+import time
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+LINE_SECONDS = 10.0  # between progress lines where there is no terminal
+
+
+class RunDisplay:
+    """Follows one run's records; use as a context manager and as the run's observer."""
+
+    def __init__(self, console: Console, title: str, tasks: int, epochs: int) -> None:
+        self.console, self.title, self.tasks, self.epochs = console, title, tasks, epochs
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TaskProgressColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[losses]}", style="dim"),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self.bar = self.progress.add_task(escape(title), total=tasks * epochs, losses="")
+        self.spoke = time.monotonic()
+
+    def __enter__(self) -> "RunDisplay":
+        self.progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.progress.stop()
+
+    def __call__(self, record: dict[str, Any]) -> None:
+        show = {"epoch": self.epoch, "task": self.task, "warning": self.warning, "resumed": self.resumed}
+        if record["kind"] in show:
+            show[record["kind"]](record)
+
+    def epoch(self, record: dict[str, Any]) -> None:
+        losses = "  ".join(f"{name} {value:.3f}" for name, value in record["losses"].items())
+        where = f"{self.title}  task {record['task']}/{self.tasks}  epoch {record['epoch']}/{self.epochs}"
+        done = (record["task"] - 1) * self.epochs + record["epoch"]
+        self.progress.update(self.bar, completed=done, description=escape(where), losses=losses)
+        if not self.console.is_terminal and time.monotonic() - self.spoke > LINE_SECONDS:
+            self.spoke = time.monotonic()
+            self.console.print(escape(f"{where}  {losses}"), highlight=False)
+
+    def task(self, record: dict[str, Any]) -> None:
+        classes = record["classes"]
+        average = sum(a * n for a, n in zip(record["tag"], classes, strict=True)) / sum(classes)
+        aware = sum(record["taw"]) / len(record["taw"])
+        self.console.print(
+            escape(
+                f"{self.title}  task {record['task']} of {record['task'] if self.tasks == 1 else self.tasks} learned: "
+                f"{average:.1f} % over {sum(classes)} classes, {aware:.1f} % when told the task "
+                f"({record['seconds']:.0f} s)"
+            ),
+            highlight=False,
+        )
+
+    def warning(self, record: dict[str, Any]) -> None:
+        self.console.print(f"[yellow]warning:[/] {escape(record['text'])}")
+
+    def resumed(self, record: dict[str, Any]) -> None:
+        where = (
+            f"after epoch {record['epoch']} of task {record['task']}" if record["epoch"] else f"task {record['task']}"
+        )
+        self.console.print(escape(f"{self.title}  continuing: {where}"), highlight=False)

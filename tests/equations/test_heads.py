@@ -1,0 +1,42 @@
+"""Classifiers: the same start for every network, one column per class in order of arrival."""
+
+import torch
+from networks import ENCODER, IMAGE_SIZE, grown, profile_options
+from torch import nn
+
+from gcab.model.heads import GrowingHead, Head
+from gcab.model.network import PlainNetwork
+
+
+def linear_layers(module: nn.Module) -> list[nn.Linear]:
+    return [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
+
+
+def test_all_heads_start_with_small_weights_and_no_bias() -> None:
+    torch.manual_seed(1)
+    plain = PlainNetwork(ENCODER, IMAGE_SIZE)
+    plain.grow(50)
+    plain.grow(50)
+    gated = grown(profile_options("official"), 2).network
+    torch.manual_seed(1)
+    gated.grow(50, projector=False)
+    heads = [*plain.head.parts, gated.heads[-1]]
+    assert len(heads) == 3
+    for head in heads:
+        [layer] = linear_layers(head)
+        assert 0.018 < layer.weight.std().item() < 0.022
+        assert not bool(layer.bias.any())
+
+
+def test_logits_stand_side_by_side_in_order_of_arrival() -> None:
+    head = GrowingHead(4)
+    for classes in (2, 3):
+        head.grow(classes)
+    feature = torch.randn(5, 4, generator=torch.Generator().manual_seed(2))
+    first, second = head.parts
+    assert isinstance(first, Head)
+    logits = head(feature)
+    assert logits.shape == (5, 5)
+    assert torch.equal(logits[:, :2], first(feature))
+    assert torch.equal(logits[:, 2:], second(feature))
+    assert torch.equal(first(feature), first.linear(first.norm(feature)))
