@@ -9,13 +9,15 @@ from gcab.data.registry import dataset
 from gcab.methods.method import Method, Setting, Task
 from gcab.methods.registry import method_named
 from gcab.runs.model import load_model, save_model
+from gcab.training.seeds import seeded
 from gcab.training.trainer import grow
 
 
 def build_method(config: RunConfig) -> Method:
     info = dataset(config.scenario.dataset)
     setting = Setting(config.encoder, config.scenario.image_size, info.mean, info.std)
-    return method_named(config.method)(setting, config.options)
+    with seeded(config.seed, "build"):
+        return method_named(config.method)(setting, config.options)
 
 
 def save_method(

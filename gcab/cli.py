@@ -43,6 +43,12 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise GcabError(f"{message} (see '{self.prog} --help').")
 
+    def refuse(self, argument: str) -> NoReturn:
+        """For an argument that no option takes."""
+        if argument.startswith("-"):
+            raise unknown("argument", argument, self._option_string_actions)
+        self.error(f"there is no use for the argument '{argument}'")
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit codes: 0 done, 2 a problem the person can solve, 130 stopped by the person."""
@@ -51,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         verb, rest = make_parser(given).parse_known_args(given)
         if rest:
-            raise unknown("argument", rest[0].partition("=")[0], verb.known)
+            verb.parser.refuse(rest[0].partition("=")[0])
+        verb.command = shlex.join(["gcab", *given])
         verb.call(verb, console)
         return 0
     except GcabError as error:
@@ -63,6 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:  # a disk or a folder that no part of gcab expected to fail
+        errors.print(f"[red]gcab:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        return 2
 
 
 def make_parser(given: Sequence[str]) -> Parser:
@@ -75,7 +85,7 @@ def make_parser(given: Sequence[str]) -> Parser:
         added = verbs.add_parser(
             name, help=summary, description=summary, epilog=epilog, formatter_class=raw, allow_abbrev=False
         )
-        added.set_defaults(call=call, known=added._option_string_actions)
+        added.set_defaults(call=call, parser=added)
         return added
 
     demo = verb("demo", demo_verb, "train GCAB beside fine-tuning on handwritten digits and compare (about a minute)")
@@ -83,7 +93,8 @@ def make_parser(given: Sequence[str]) -> Parser:
     demo.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR", help="where runs are kept (runs)")
 
     train = verb("train", train_verb, "train a method on a scenario, task after task", TRAIN_EPILOG)
-    add_train_arguments(train, given)
+    if given[:1] == ["train"]:  # its settings need torch, which takes a second to load
+        add_train_arguments(train, given)
 
     evaluate = verb("evaluate", evaluate_verb, "test a run's model again and compare with what the run recorded")
     evaluate.add_argument("run", type=Path, metavar="RUN", help="a run folder")
@@ -118,7 +129,7 @@ def add_train_arguments(parser: Parser, given: Sequence[str]) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting")
     parser.add_argument("--dry-run", action="store_true", help="show settings, tasks and cost; train nothing")
     settings = parser.add_argument_group("settings (of the method chosen with --method)")
-    early = Parser(add_help=False, allow_abbrev=False)
+    early = Parser(prog=parser.prog, add_help=False, allow_abbrev=False)
     early.add_argument("--method", default="gcab")
     method = methods().get(early.parse_known_args(given)[0].method)
     options = method.Options() if method else None
@@ -146,6 +157,7 @@ def train_verb(verb: argparse.Namespace, console: Console) -> None:
     from gcab.config import resolve
     from gcab.devices import choose_device
     from gcab.experiment import load_data, run_experiment, run_path
+    from gcab.methods.registry import method_named
     from gcab.report.tables import accuracy_table
     from gcab.runs.folder import RunFolder
     from gcab.terminal import RunDisplay
@@ -159,9 +171,9 @@ def train_verb(verb: argparse.Namespace, console: Console) -> None:
         return
     path = verb.run or run_path(verb.runs, config)
     data = load_data(config, verb.data)
-    command = shlex.join(["gcab", *sys.argv[1:]])
-    with RunDisplay(console, config.method, config.scenario.tasks, config.training.epochs) as display:
-        final = run_experiment(config, data, path, device, display, command)
+    tasks = 1 if method_named(config.method).joint else config.scenario.tasks
+    with RunDisplay(console, config.method, tasks, config.training.epochs) as display:
+        final = run_experiment(config, data, path, device, display, verb.command)
     console.print(accuracy_table([RunFolder.open(path)]).rich())
     console.print(
         f"ACC_TAG {final['acc_tag']:.2f} %  ACC_TAW {final['acc_taw']:.2f} %  ({final['seconds']:.0f} s)\nRun: {path}",
@@ -178,7 +190,8 @@ def evaluate_verb(verb: argparse.Namespace, console: Console) -> None:
     run = RunFolder.open(verb.run)
     measured, recorded = evaluate_run(run, verb.data, choose_device(verb.device))
     for name in ("acc_tag", "acc_taw", "task_identification"):
-        console.print(f"{name}: {measured[name]:.2f} % (recorded {recorded[name]:.2f} %)", highlight=False)
+        before = "nothing" if recorded[name] is None else f"{recorded[name]:.2f} %"
+        console.print(f"{name}: {measured[name]:.2f} % (recorded {before})", highlight=False)
 
 
 def report_verb(verb: argparse.Namespace, console: Console) -> None:

@@ -15,7 +15,7 @@ def choose_device(name: str) -> torch.device:
         raise GcabError(f"unknown device '{name}': give auto, cpu, cuda or cuda:N.") from None
     if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
         raise GcabError(
-            f"device '{name}' was asked for, but torch {torch.__version__} finds no such GPU: use --device cpu."
+            f"device '{name}' was asked for, but torch {torch.__version__} finds no such GPU: ask for cpu instead."
         )
     if device.type not in ("cpu", "cuda"):
         raise GcabError(f"device '{name}' is not supported: give auto, cpu, cuda or cuda:N.")

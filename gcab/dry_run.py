@@ -39,6 +39,7 @@ def show(config: RunConfig, root: Path | None, device: torch.device, console: Co
             f"task {task.index + 1}: {task.classes} classes{images}: {', '.join(task.names)}",
             markup=False,
             highlight=False,
+            soft_wrap=True,
         )
     joint = method_named(config.method).joint
     tasks = scenario.merged() if joint else scenario.tasks
@@ -48,6 +49,7 @@ def show(config: RunConfig, root: Path | None, device: torch.device, console: Co
         f"after the last task: {cost.parameters / 1e6:.2f} M parameters, {cost.predict_macs / 1e6:.1f} M multiply-"
         f"accumulates per image ({cost.encoder_macs / 1e6:.1f} M of them in the encoder)",
         highlight=False,
+        soft_wrap=True,
     )
     if not counts:
         console.print("training cost: give --data DIR to count the images", highlight=False)
@@ -60,6 +62,7 @@ def show(config: RunConfig, root: Path | None, device: torch.device, console: Co
         f"training: {cost.training_flops / 1e12:.2f} TFLOP; at the {rate / 1e12:.2f} TFLOP/s of a large matrix "
         f"product on this {escape(device.type)}, at least {duration(cost.training_flops / rate)}",
         highlight=False,
+        soft_wrap=True,
     )
 
 

@@ -97,7 +97,12 @@ class Experiment:
         self.method = build_method(config).to(device)
         self.method.eval()
         self.trainer = Trainer(
-            self.method, config.training, Augment(config.augment, info.mean, info.std), device, config.seed
+            self.method,
+            config.training,
+            Augment(config.augment, info.mean, info.std),
+            device,
+            config.seed,
+            lambda text: observe({"kind": "warning", "text": text}),
         )
         self.evaluator = make_evaluator(self.method, data, device)
         self.tasks = data.scenario.merged() if self.method.joint else data.scenario.tasks

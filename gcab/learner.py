@@ -7,7 +7,7 @@ model.predict(images)
 """
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from gcab.assemble import build_method, load_method, save_method
 from gcab.config import RunConfig, override, resolve
-from gcab.data.arrays import Images, as_images, natural_size
+from gcab.data.arrays import Images, as_batch, as_images, natural_size
 from gcab.data.augment import Augment
 from gcab.data.folder import labelled_files
 from gcab.devices import choose_device
@@ -59,10 +59,12 @@ class ContinualClassifier:
             "augment.randaugment": False,
         }
         changes = {**small, **ENCODERS[encoder], **(settings or {})}
-        self._config: RunConfig = resolve("folder/1", method, seed=seed, changes={**changes, "encoder.patch": 1})
-        if image_size is not None:
-            self._fix_size(image_size)
+        for key in ("scenario.image_size", "encoder.patch"):
+            if key in changes:
+                raise GcabError(f"{key} follows from image_size here: give that instead.")
+        config: RunConfig = resolve("folder/1", method, seed=seed, changes={**changes, "encoder.patch": 1})
         self._sized = image_size is not None
+        self._config = config if image_size is None else _sized(config, image_size)
         self._method: Method | None = None
         self._tasks: list[Task] = []
         self._labels: list[Label] = []
@@ -86,19 +88,18 @@ class ContinualClassifier:
             images, labels = labelled_files(Path(images))
         if labels is None:
             raise GcabError("labels are missing: give one per image, or a folder with a subfolder per class.")
-        names = [_plain(label) for label in labels]
+        images, names = as_batch(images), _plain_labels(labels)
         if len(names) != len(images):
             raise GcabError(f"{len(images)} images but {len(names)} labels: give one label per image.")
         new = self._new_classes(names)
-        if not self._sized:
-            self._fix_size(natural_size(images))
-            self._sized = True
+        config = self._config if self._sized else _sized(self._config, natural_size(images))
         first = len(self._labels)
         position = {name: first + index for index, name in enumerate(new)}
-        pixels = as_images(images, self._config.scenario.image_size)
+        pixels = as_images(images, config.scenario.image_size)
         data = TaskImages(pixels, torch.tensor([position[name] for name in names]))
         task = Task(len(self._tasks), first, tuple(map(str, new)))
-        self._method = self._train(task, data, progress or (lambda _: None))
+        self._method = self._train(config, task, data, progress or (lambda _: None))
+        self._config, self._sized = config, True
         self._tasks.append(task)
         self._labels += new
         return self
@@ -137,28 +138,19 @@ class ContinualClassifier:
         model._labels = list(description.get("labels", [name for task in model._tasks for name in task.names]))
         return model
 
-    def _fix_size(self, size: int) -> None:
-        """From 8 to 224 pixels, cut into 8 x 8 patches (4 x 4 for the smallest)."""
-        if not 8 <= size <= 224 or size % 8:
-            raise GcabError(f"image_size is {size}: give a multiple of 8 from 8 to 224.")
-        patch = 2 if size == 8 else size // 8
-        self._config = override(self._config, {"scenario.image_size": size, "encoder.patch": patch})
-        self._config.check()
-
     def _new_classes(self, names: Sequence[Label]) -> list[Label]:
-        new = sorted(set(names), key=str)
+        if len({type(name) for name in (*self._labels, *names)}) > 1:
+            raise GcabError("some labels are text and some are whole numbers: use one kind for all classes.")
+        new: list[Label] = sorted(set(names))
         again = [name for name in new if name in self._labels]
         if again:
             raise GcabError(f"class '{again[0]}' was learned before: teach only new classes.")
         if len(new) < 2:
-            raise GcabError(
-                f"only one class was given ('{new[0]}'): a task needs at least two." if new else "no images."
-            )
+            raise GcabError(f"only one class was given ('{new[0]}'): a task needs at least two.")
         return new
 
-    def _train(self, task: Task, data: TaskImages, after_epoch: Callable[[Epoch], None]) -> Method:
+    def _train(self, config: RunConfig, task: Task, data: TaskImages, after_epoch: Callable[[Epoch], None]) -> Method:
         """The method after one more task; the one held so far is not touched."""
-        config = self._config
         method = copy.deepcopy(self._method) if self._method is not None else build_method(config).to(self.device)
         if method.joint:
             raise GcabError(f"the method {config.method} needs all images at once: choose another to learn in steps.")
@@ -174,10 +166,23 @@ class ContinualClassifier:
         return self._method.setting.normalise(pixels.to(self.device))
 
 
-def _plain(label: Any) -> Label:
+def _sized(config: RunConfig, size: int) -> RunConfig:
+    """From 8 to 224 pixels, cut into 8 x 8 patches (4 x 4 for the smallest)."""
+    if not 8 <= size <= 224 or size % 8:
+        raise GcabError(f"image_size is {size}: give a multiple of 8 from 8 to 224.")
+    patch = 2 if size == 8 else size // 8
+    sized: RunConfig = override(config, {"scenario.image_size": size, "encoder.patch": patch})
+    sized.check()
+    return sized
+
+
+def _plain_labels(labels: Any) -> list[Label]:
     """Labels as JSON keeps them: text or whole numbers."""
-    if isinstance(label, np.generic):
-        label = label.item()
-    if isinstance(label, bool) or not isinstance(label, str | int):
-        raise GcabError(f"label {label!r} is a {type(label).__name__}: give text or whole numbers.")
-    return label
+    plain = labels.tolist() if isinstance(labels, np.ndarray | Tensor) else labels
+    if isinstance(plain, str) or not isinstance(plain, Iterable):
+        raise GcabError(f"labels must be a list or an array, not {type(labels).__name__}: give one per image.")
+    names = [label.item() if isinstance(label, np.generic) else label for label in plain]
+    for name in names:
+        if isinstance(name, bool) or not isinstance(name, str | int):
+            raise GcabError(f"label {name!r} is a {type(name).__name__}: give text or whole numbers.")
+    return names

@@ -50,26 +50,26 @@ class RunDisplay:
         self.progress.update(self.bar, completed=done, description=escape(where), losses=losses)
         if not self.console.is_terminal and time.monotonic() - self.spoke > LINE_SECONDS:
             self.spoke = time.monotonic()
-            self.console.print(escape(f"{where}  {losses}"), highlight=False)
+            self.say(f"{where}  {losses}")
 
     def task(self, record: dict[str, Any]) -> None:
         classes = record["classes"]
         average = sum(a * n for a, n in zip(record["tag"], classes, strict=True)) / sum(classes)
         aware = sum(record["taw"]) / len(record["taw"])
-        self.console.print(
-            escape(
-                f"{self.title}  task {record['task']} of {record['task'] if self.tasks == 1 else self.tasks} learned: "
-                f"{average:.1f} % over {sum(classes)} classes, {aware:.1f} % when told the task "
-                f"({record['seconds']:.0f} s)"
-            ),
-            highlight=False,
+        self.say(
+            f"{self.title}  task {record['task']} of {record['task'] if self.tasks == 1 else self.tasks} learned: "
+            f"{average:.1f} % over {sum(classes)} classes, {aware:.1f} % when told the task ({record['seconds']:.0f} s)"
         )
 
     def warning(self, record: dict[str, Any]) -> None:
-        self.console.print(f"[yellow]warning:[/] {escape(record['text'])}")
+        self.console.print(f"[yellow]warning:[/] {escape(record['text'])}", highlight=False, soft_wrap=True)
 
     def resumed(self, record: dict[str, Any]) -> None:
         where = (
             f"after epoch {record['epoch']} of task {record['task']}" if record["epoch"] else f"task {record['task']}"
         )
-        self.console.print(escape(f"{self.title}  continuing: {where}"), highlight=False)
+        self.say(f"{self.title}  continuing: {where}")
+
+    def say(self, text: str) -> None:
+        """One line, however narrow the window: a broken line could not be searched for."""
+        self.console.print(escape(text), highlight=False, soft_wrap=True)

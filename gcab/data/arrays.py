@@ -9,25 +9,41 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from gcab.data.decode import from_pil, read_image, resized
+from gcab.data.decode import from_pil, open_image, read_image, resized
 from gcab.errors import GcabError
 
 Images = Any  # a batch as numpy array or tensor, a sequence of PIL images, arrays or paths, or (to learn) a folder
 
 
-def as_images(images: Images, size: int) -> Tensor:
-    """(n, 3, size, size) uint8 from an array of a batch or a sequence of PIL images, arrays or files."""
+def as_batch(images: Images) -> np.ndarray[Any, Any] | Sequence[Any]:
+    """An array, or a sequence of single images; in both cases at least one."""
     if isinstance(images, Tensor):
-        images = images.detach().cpu().numpy()
-    if isinstance(images, np.ndarray) and images.dtype != object:
-        return resized(torch.from_numpy(np.ascontiguousarray(_square(_batch(images)))), size)
-    if isinstance(images, str | Path | Image.Image) or not isinstance(images, Sequence | np.ndarray):
+        images = _host_array(images)
+    if isinstance(images, str) or not isinstance(images, Sequence | np.ndarray) or getattr(images, "ndim", 1) == 0:
         raise GcabError(
             f"images must be an array or a list, not {type(images).__name__}: put a single image in a list."
         )
     if len(images) == 0:
         raise GcabError("no images were given: give at least one.")
-    return torch.stack([_one(image, index, size) for index, image in enumerate(images)])
+    return images
+
+
+def as_images(images: Images, size: int) -> Tensor:
+    """(n, 3, size, size) uint8 from an array of a batch or a sequence of PIL images, arrays or files."""
+    batch = as_batch(images)
+    if isinstance(batch, np.ndarray) and batch.dtype.kind not in "OU":
+        return resized(torch.from_numpy(np.ascontiguousarray(_square(_channels_first(batch)))), size)
+    return torch.stack([_one(image, index, size) for index, image in enumerate(batch)])
+
+
+def natural_size(images: Images) -> int:
+    """A square size that suits the images: their short side, to the next multiple of 8, from 8 to 64 pixels."""
+    first = as_batch(images)[0]
+    if isinstance(first, str | Path):
+        first = open_image(Path(first))
+    shape = first.size if isinstance(first, Image.Image) else np.shape(first)
+    side = min((part for part in shape if part not in (1, 3)), default=8)
+    return int(min(64, max(8, 8 * round(side / 8))))
 
 
 def _one(image: Any, index: int, size: int) -> Tensor:
@@ -35,28 +51,46 @@ def _one(image: Any, index: int, size: int) -> Tensor:
         return from_pil(image, size)
     if isinstance(image, str | Path):
         return read_image(Path(image), size)
-    if isinstance(image, Tensor | np.ndarray):
-        return as_images(np.asarray(image)[None], size)[0]
+    if isinstance(image, Tensor):
+        image = _host_array(image)
+    if isinstance(image, np.ndarray) and image.dtype.kind not in "OU":
+        return as_images(image[None], size)[0]
     raise GcabError(f"image {index} is a {type(image).__name__}: give arrays, PIL images or paths.")
 
 
-def _batch(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _host_array(tensor: Tensor) -> np.ndarray[Any, Any]:
+    tensor = tensor.detach().cpu()
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+
+
+def _channels_first(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """(n, H, W), (n, H, W, 1 or 3) or (n, 1 or 3, H, W) as (n, 3, H, W) bytes; floats are taken as 0..1."""
-    if array.ndim == 3:
+    given = array.shape
+    if array.ndim == 3 and array.shape[-1] not in (1, 3):  # else it is one image (H, W, 3), not a batch
         array = array[:, None]
     elif array.ndim == 4 and array.shape[-1] in (1, 3) and array.shape[1] not in (1, 3):
         array = array.transpose(0, 3, 1, 2)
     if array.ndim != 4 or array.shape[1] not in (1, 3) or 0 in array.shape:
-        raise GcabError(f"an array of images must be (n, H, W), (n, H, W, 3) or (n, 3, H, W), not {array.shape}.")
-    if np.issubdtype(array.dtype, np.floating):
-        if not np.isfinite(array).all() or array.min() < 0 or array.max() > 1:
+        raise GcabError(
+            f"an array of images must be (n, H, W), (n, H, W, 3) or (n, 3, H, W), not {given}: "
+            "put a single image in a list."
+        )
+    return np.broadcast_to(_levels(array), (len(array), 3, *array.shape[2:])).astype(np.uint8)
+
+
+def _levels(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Whole numbers from 0 to 255."""
+    if array.dtype.kind == "f":
+        if not (array.min() >= 0 and array.max() <= 1):  # also where one is not a number
             raise GcabError("images of floating-point numbers must lie between 0 and 1: divide by their largest value.")
-        array = np.round(array * 255)
-    elif array.dtype == bool:
-        array = array * 255
-    elif array.min() < 0 or array.max() > 255:
+        return np.round(array * 255)
+    if array.dtype.kind == "b":
+        return array * np.uint8(255)
+    if array.dtype.kind not in "iu":
+        raise GcabError(f"images of {array.dtype} cannot be read: give bytes, whole numbers or numbers from 0 to 1.")
+    if array.min() < 0 or array.max() > 255:
         raise GcabError("images of whole numbers must lie between 0 and 255.")
-    return np.broadcast_to(array, (len(array), 3, *array.shape[2:])).astype(np.uint8)
+    return array
 
 
 def _square(batch: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -65,17 +99,3 @@ def _square(batch: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     side = min(height, width)
     top, left = (height - side) // 2, (width - side) // 2
     return batch[:, :, top : top + side, left : left + side]
-
-
-def natural_size(images: Images) -> int:
-    """A square size that suits the images: their short side, to the next multiple of 8, from 8 to 64 pixels."""
-    first = images[0] if len(images) else None
-    if isinstance(first, str | Path):
-        with Image.open(first) as opened:
-            side = min(opened.size)
-    elif isinstance(first, Image.Image):
-        side = min(first.size)
-    else:
-        array = np.asarray(first)
-        side = min(part for part in array.shape if part not in (1, 3)) if array.ndim >= 2 else 8
-    return int(min(64, max(8, 8 * round(side / 8))))

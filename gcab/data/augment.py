@@ -55,11 +55,16 @@ class Augment:
 
     def __init__(self, config: AugmentConfig, mean: Channels, std: Channels) -> None:
         self.config, self.mean, self.std = config, mean, std
+        self._carry_out = self.apply
+
+    def compile(self) -> None:
+        """Fuse `apply` into a few kernels from now on."""
+        self._carry_out = torch.compile(self.apply, dynamic=False)
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Turn bytes (B, 3, H, W) into normalised float32; the generator lives on the images' device."""
         batch, _, height, width = images.shape
-        return self.apply(images, self.draw(batch, height, width, generator))
+        return self._carry_out(images, self.draw(batch, height, width, generator))
 
     def draw(self, batch: int, height: int, width: int, generator: torch.Generator) -> Choices:
         """Decide everything that is random for a batch of images of one size."""

@@ -47,6 +47,7 @@ class Gcab(Method):
             "options.bce_heads": "new",
             "options.distance": "rms",
             "options.lambda_pfr": 5.0,
+            "options.network.projector": "residual",
             "options.statistics": True,
         },
         "official": {},

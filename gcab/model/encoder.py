@@ -80,18 +80,23 @@ class GatedPositionalSelfAttention(SelfAttention):
         positional = self.position(self.offsets).permute(2, 0, 1).softmax(dim=-1)  # (heads, N, N)
         g = torch.sigmoid(self.gate).view(-1, 1, 1).to(v.dtype)
         content = functional.scaled_dot_product_attention(q, k, v)
-        return (1 - g) * content + g * (positional.to(v.dtype) @ v)
+        return (1 - g) * content + g * torch.einsum("hnm,bhmd->bhnd", positional.to(v.dtype), v)
 
 
 class DropPath(nn.Module):
-    """Stochastic depth: drops a residual branch for a random share of the images."""
+    """Stochastic depth: drops a residual branch for a random share of the images.
+
+    The rate is a tensor so that blocks with different rates share one compiled form.
+    """
+
+    rate: Tensor
 
     def __init__(self, rate: float) -> None:
         super().__init__()
-        self.rate = rate
+        self.register_buffer("rate", torch.tensor(rate), persistent=False)
 
     def forward(self, branch: Tensor) -> Tensor:
-        if not self.training or self.rate == 0:
+        if not self.training:
             return branch
         keep = torch.rand(len(branch), 1, 1, device=branch.device) >= self.rate
         return branch * (keep / (1 - self.rate)).to(branch.dtype)

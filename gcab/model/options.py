@@ -21,4 +21,4 @@ class NetworkOptions:
     gate_mean: float = 0.0  # embeddings start at N(mean, std): half of the units open
     gate_std: float = 1.0
     sharpest: float = 800.0  # s_max
-    projector: Literal["mlp", "normed"] = "normed"  # text: mlp
+    projector: Literal["mlp", "normed", "residual"] = "normed"  # text: mlp; residual: ours, starts as the identity

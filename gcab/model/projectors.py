@@ -6,15 +6,35 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-ProjectorKind = Literal["mlp", "normed"]
+ProjectorKind = Literal["mlp", "normed", "residual"]
 Distance = Literal["cosine", "l2", "rms"]
 
 
 def make_projector(kind: ProjectorKind, tokens: int, width: int) -> nn.Module:
-    """p^t: the text's two-layer MLP, or the authors' with a LayerNorm over tokens and channels jointly."""
+    """p^t: the text's two-layer MLP, the authors' with a LayerNorm over tokens and channels jointly, or ours."""
     if kind == "mlp":
         return nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
-    return nn.Sequential(nn.Linear(width, width), nn.LayerNorm((tokens, width)), nn.ReLU(), nn.Linear(width, width))
+    if kind == "normed":
+        norm = nn.LayerNorm((tokens, width))
+        return nn.Sequential(nn.Linear(width, width), norm, nn.ReLU(), nn.Linear(width, width))
+    return ResidualProjector(width)
+
+
+class ResidualProjector(nn.Module):
+    """Starts as the identity, which is the right answer when a task begins and the encoder has not yet moved.
+
+    A projector that starts at random first drags the encoder towards itself: the features grow from task to task.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        last = nn.Linear(width, width)
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
+        self.change = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width), nn.ReLU(), last)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return features + self.change(features)
 
 
 class DriftCascade(nn.Module):

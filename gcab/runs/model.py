@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from gcab.errors import GcabError
-from gcab.runs.files import saving, sha256, write_bytes, write_json
+from gcab.runs.files import saving, sha256, sync_folder, write_bytes, write_json
 from gcab.version import VERSION
 
 FORMAT = 1
@@ -20,9 +20,13 @@ FORMAT = 1
 
 def save_model(folder: Path, description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Replace the model in `folder` as a whole: a reader finds the old one or the new one."""
-    fresh, old = folder.with_name(folder.name + ".new"), folder.with_name(folder.name + ".old")
+    folder = folder.resolve()
+    if folder.exists() and not folder.is_dir():
+        raise GcabError(f"{folder} is a file: choose a folder for the model.")
     if folder.exists() and not (folder / "model.json").exists() and any(folder.iterdir()):
         raise GcabError(f"{folder} is not empty and holds no model: choose another folder.")
+    rescue_interrupted(folder)
+    fresh, old = beside(folder, "new"), beside(folder, "old")
     with saving(folder):
         for leftover in (fresh, old):
             shutil.rmtree(leftover, ignore_errors=True)
@@ -39,13 +43,13 @@ def save_model(folder: Path, description: Mapping[str, Any], tensors: Mapping[st
         if folder.exists():
             folder.rename(old)
         fresh.rename(folder)
+        sync_folder(folder.parent)
         shutil.rmtree(old, ignore_errors=True)
 
 
 def load_model(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The description and the tensors, checked against each other."""
-    if not (folder / "model.json").exists():
-        rescue_interrupted(folder)
+    rescue_interrupted(folder.resolve())
     try:
         description = json.loads((folder / "model.json").read_text())
         if description["format"] != FORMAT:
@@ -59,13 +63,20 @@ def load_model(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         return description, safetensors.torch.load_file(weights)
     except FileNotFoundError as error:
         raise GcabError(f"there is no model in {folder}: {Path(error.filename).name} is missing.") from None
+    except OSError as error:
+        raise GcabError(f"the model in {folder} cannot be read ({error.strerror}): check the path.") from None
     except (ValueError, KeyError, TypeError, SafetensorError):
         raise GcabError(f"the model in {folder} is damaged: restore it from a copy.") from None
 
 
 def rescue_interrupted(folder: Path) -> None:
     """A save that was killed between its two renames left the old model beside its place."""
-    old = folder.with_name(folder.name + ".old")
+    old = beside(folder, "old")
     if (old / "model.json").exists() and not folder.exists():
         with contextlib.suppress(OSError):
             old.rename(folder)
+
+
+def beside(folder: Path, role: str) -> Path:
+    """Hidden, so that it is no folder of the user's own."""
+    return folder.with_name(f".{folder.name}.{role}")

@@ -33,15 +33,18 @@ class Feed:
         """Batches in an epoch; a last, partial batch is dropped as in the authors' code."""
         return len(self.labels) // self.batch_size
 
-    def epoch(self, shuffle: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """Every batch of one epoch, in an order drawn from a generator on the CPU."""
+    def order(self, shuffle: torch.Generator) -> Tensor:
+        """Which images make each batch of an epoch: (steps, batch), drawn from a generator on the CPU."""
         order = torch.randperm(len(self.labels), generator=shuffle)[: self.steps * self.batch_size]
-        picks = order.to(self.images.device).view(self.steps, self.batch_size)
+        return order.to(self.images.device).view(self.steps, self.batch_size)
+
+    def batches(self, order: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Every batch of one epoch."""
         if self.resident:
-            for pick in picks:
+            for pick in order:
                 yield self.images[pick], self.labels[pick]
         else:
-            yield from self._prefetched(picks)
+            yield from self._prefetched(order)
 
     def _prefetched(self, picks: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         with ThreadPoolExecutor(1) as worker:

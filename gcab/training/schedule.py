@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
@@ -18,8 +19,28 @@ def learning_rate(config: TrainingConfig, epoch: int) -> float:
 
 
 def make_optimiser(config: TrainingConfig, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    """Fused, and on a GPU with a learning rate that a captured step reads from device memory."""
     learning = [parameter for parameter in parameters if parameter.requires_grad]
+    capturable = learning[0].is_cuda
+    lr = torch.tensor(config.lr, device=learning[0].device) if capturable else config.lr
     if config.optimiser == "sgd":
-        return torch.optim.SGD(learning, lr=config.lr, momentum=0.9, weight_decay=config.weight_decay)
+        return torch.optim.SGD(learning, lr=lr, momentum=0.9, weight_decay=config.weight_decay, fused=True)
     kind = torch.optim.AdamW if config.optimiser == "adamw" else torch.optim.Adam
-    return kind(learning, lr=config.lr, weight_decay=config.weight_decay)
+    return kind(learning, lr=lr, weight_decay=config.weight_decay, fused=True, capturable=capturable)
+
+
+def set_learning_rate(optimiser: torch.optim.Optimizer, lr: float) -> None:
+    """In place where the rate is a tensor, so that a captured step sees it."""
+    for group in optimiser.param_groups:
+        if isinstance(group["lr"], torch.Tensor):
+            group["lr"].fill_(lr)
+        else:
+            group["lr"] = lr
+
+
+def restore_optimiser(optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Load a saved state but keep the rates where they live: a loaded one would be a tensor on the host."""
+    rates = [group["lr"] for group in optimiser.param_groups]
+    optimiser.load_state_dict(state)
+    for group, rate in zip(optimiser.param_groups, rates, strict=True):
+        group["lr"] = rate

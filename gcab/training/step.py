@@ -1,29 +1,36 @@
-"""One training step: augment, forward, backward, gate, clip, update."""
+"""One training step (augment, forward, backward, gate, clip, update) and how an epoch of them is run."""
+
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from gcab.data.augment import Augment
 from gcab.methods.method import Batch, Method, Progress
+from gcab.training.feed import Feed
 
 
 class Step:
     """The same step for every method; it never waits for the device."""
 
     def __init__(
-        self, method: Method, optimiser: torch.optim.Optimizer, augment: Augment, clip: float, bfloat16: bool
+        self,
+        method: Method,
+        optimiser: torch.optim.Optimizer,
+        augment: Augment,
+        random: torch.Generator,
+        clip: float,
+        bfloat16: bool,
     ) -> None:
-        self.method, self.optimiser, self.augment = method, optimiser, augment
+        self.method, self.optimiser, self.augment, self.random = method, optimiser, augment, random
         self.clip, self.bfloat16 = clip, bfloat16
 
-    def __call__(
-        self, images: Tensor, labels: Tensor, progress: Progress, random: torch.Generator
-    ) -> dict[str, Tensor]:
+    def __call__(self, images: Tensor, labels: Tensor, progress: Progress) -> dict[str, Tensor]:
         """Returns the loss terms, detached."""
         replayed = self.method.replay(len(labels))
         if replayed is not None:
             images, labels = torch.cat([images, replayed.images]), torch.cat([labels, replayed.labels])
-        batch = Batch(self.augment(images, random), labels)
+        batch = Batch(self.augment(images, self.random), labels)
         self.optimiser.zero_grad(set_to_none=True)
         with torch.autocast(images.device.type, torch.bfloat16, enabled=self.bfloat16):
             terms = self.method.loss(batch, progress)
@@ -35,3 +42,29 @@ class Step:
         self.optimiser.step()
         self.method.after_step(progress)
         return {name: term.detach().float() for name, term in terms.items()}
+
+
+class Steps(Protocol):
+    """A way to run all steps of an epoch."""
+
+    names: list[str]
+
+    def run(self, order: Tensor) -> Tensor:
+        """Train on the images `order` (steps, batch) names; the loss terms of each step, (steps, terms)."""
+
+
+class PlainSteps:
+    """One step after the other, driven from Python: works everywhere."""
+
+    def __init__(self, step: Step, feed: Feed) -> None:
+        self.step, self.feed = step, feed
+        self.positions = torch.arange(feed.steps, device=feed.device)
+        self.names: list[str] = []
+
+    def run(self, order: Tensor) -> Tensor:
+        history = []
+        for position, (images, labels) in zip(self.positions, self.feed.batches(order), strict=True):
+            terms = self.step(images, labels, Progress(position, self.feed.steps))
+            history.append(torch.stack(list(terms.values())))
+            self.names = list(terms)
+        return torch.stack(history)

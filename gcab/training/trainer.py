@@ -12,10 +12,11 @@ from torch import Tensor
 from gcab.config import TrainingConfig
 from gcab.data.augment import Augment
 from gcab.errors import GcabError
-from gcab.methods.method import Method, Progress, Task, TaskImages
+from gcab.methods.method import Method, Task, TaskImages
+from gcab.training.captured import make_steps
 from gcab.training.feed import Feed
-from gcab.training.schedule import learning_rate, make_optimiser
-from gcab.training.seeds import generator, seeded
+from gcab.training.schedule import learning_rate, make_optimiser, restore_optimiser, set_learning_rate
+from gcab.training.seeds import derived_seed, generator, seeded
 from gcab.training.step import Step
 
 
@@ -43,9 +44,16 @@ class Trainer:
     """Trains a method on one task after another; all randomness follows from the seed, the task and the epoch."""
 
     def __init__(
-        self, method: Method, config: TrainingConfig, augment: Augment, device: torch.device, seed: int
+        self,
+        method: Method,
+        config: TrainingConfig,
+        augment: Augment,
+        device: torch.device,
+        seed: int,
+        explain: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.method, self.config, self.augment, self.device, self.seed = method, config, augment, device, seed
+        self.explain = explain
         self.bfloat16 = config.precision == "bfloat16" or (config.precision == "auto" and device.type == "cuda")
         self.optimiser: torch.optim.Optimizer | None = None
 
@@ -56,33 +64,23 @@ class Trainer:
         feed = Feed(data, self.config.batch_size, self.device)
         self.optimiser = make_optimiser(self.config, self.method.parameters())
         if halfway is not None:
-            self.optimiser.load_state_dict(halfway.optimiser)
-        step = Step(self.method, self.optimiser, self.augment, self.config.clip, self.bfloat16)
+            restore_optimiser(self.optimiser, halfway.optimiser)
+        random = torch.Generator(self.device)
         self.method.zero_grad(set_to_none=True)
         self.method.train()
+        step = Step(self.method, self.optimiser, self.augment, random, self.config.clip, self.bfloat16)
+        steps = make_steps(step, feed, self.explain)
         for epoch in range(halfway.epochs if halfway else 0, self.config.epochs):
+            start = time.perf_counter()
+            set_learning_rate(self.optimiser, lr := learning_rate(self.config, epoch))
+            random.manual_seed(derived_seed(self.seed, "augment", task.index, epoch))
             with seeded(self.seed, "epoch", task.index, epoch):
-                after_epoch(self.train_epoch(task, epoch, feed, step))
+                order = feed.order(generator(self.seed, "shuffle", task.index, epoch))
+                losses = steps.run(order).cpu()  # (steps, terms): the epoch's one wait for the device
+            require_finite(losses, task, epoch)
+            means = dict(zip(steps.names, losses.double().mean(dim=0).tolist(), strict=True))
+            after_epoch(Epoch(task, epoch + 1, feed.steps, means, lr, time.perf_counter() - start))
         self.method.eval()
-
-    def train_epoch(self, task: Task, epoch: int, feed: Feed, step: Step) -> Epoch:
-        start = time.perf_counter()
-        lr = learning_rate(self.config, epoch)
-        for group in step.optimiser.param_groups:
-            group["lr"] = lr
-        random = generator(self.seed, "augment", task.index, epoch, device=self.device)
-        shuffle = generator(self.seed, "shuffle", task.index, epoch)
-        history: list[Tensor] = []
-        names: list[str] = []
-        for number, (images, labels) in enumerate(feed.epoch(shuffle)):
-            progress = Progress(torch.tensor(number, device=self.device), feed.steps)
-            terms = step(images, labels, progress, random)
-            names = list(terms)
-            history.append(torch.stack(list(terms.values())))
-        losses = torch.stack(history).cpu()  # (steps, terms): the epoch's one wait for the device
-        require_finite(losses, task, epoch)
-        means = dict(zip(names, losses.double().mean(dim=0).tolist(), strict=True))
-        return Epoch(task, epoch + 1, feed.steps, means, lr, time.perf_counter() - start)
 
 
 def require_finite(losses: Tensor, task: Task, epoch: int) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from gcab.model.class_attention import ClassAttention
 from gcab.model.encoder import Encoder, GatedPositionalSelfAttention, SelfAttention
+from gcab.model.projectors import ResidualProjector
 
 Vector = list[float]
 Matrix = list[list[float]]
@@ -194,7 +195,11 @@ def encode(encoder: Encoder, image: Tensor) -> Matrix:
 
 
 def project(projector: nn.Module, features: Matrix) -> Matrix:
-    """p^t: linear, (a norm over all tokens and channels together), ReLU, linear."""
+    """p^t: linear, (a norm over all tokens and channels together), ReLU, linear; or x + that of each token's norm."""
+    if isinstance(projector, ResidualProjector):
+        norm, first, _, last = projector.change
+        hidden = linear(layer_norms(features, norm), first)
+        return add(features, linear([[max(0.0, value) for value in row] for row in hidden], last))
     assert isinstance(projector, nn.Sequential)
     x = linear(features, projector[0])
     if len(projector) == 4:

@@ -34,7 +34,7 @@ def random_features(seed: int) -> Tensor:
     return torch.randn(2, TOKENS, WIDTH, generator=generator, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("kind", ["mlp", "normed"])
+@pytest.mark.parametrize("kind", get_args(ProjectorKind))
 def test_the_cascade_is_the_composition_of_projectors(kind: ProjectorKind) -> None:
     cascade = cascade_of(kind, 3)  # p^2, p^3, p^4: four tasks
     p2, p3, p4 = cascade.projectors
@@ -52,6 +52,15 @@ def test_the_cascade_is_the_composition_of_projectors(kind: ProjectorKind) -> No
         for space, expected in zip(spaces, compositions, strict=True):
             for token in range(TOKENS):
                 assert naive.numbers(space[image, token]) == pytest.approx(expected[token], rel=1e-8, abs=1e-12)
+
+
+def test_a_residual_projector_starts_as_the_identity_and_can_leave_it() -> None:
+    projector = make_projector("residual", TOKENS, WIDTH).double()
+    features = random_features(21)
+    assert torch.equal(projector(features), features)
+    drift_distance("rms", projector(features), features + 1).backward()
+    gradients = [parameter.grad for parameter in projector.parameters() if parameter.grad is not None]
+    assert any(bool(gradient.any()) for gradient in gradients)
 
 
 def test_each_projector_runs_once() -> None:

@@ -1,0 +1,169 @@
+"""Whole experiments small enough for a fraction of a second: six classes, three tasks, images of 8x8 pixels."""
+
+import gc
+import weakref
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import numpy as np
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from gcab.config import RunConfig, leaves, resolve, to_dict
+from gcab.data.images import ImageSet
+from gcab.experiment import Data, Experiment, Observer
+from gcab.methods.method import Method, Task
+from gcab.methods.registry import methods
+from gcab.runs.folder import RunFolder, environment
+from gcab.scenario import Scenario, TaskStream
+
+CPU = torch.device("cpu")
+CLASSES = tuple(f"shape {label}" for label in range(6))
+IMAGE_SIZE = 8
+BUFFER = 7  # images, for methods that store some
+SMALL: dict[str, Any] = {
+    "encoder.width": 16,
+    "encoder.heads": 4,
+    "encoder.blocks": 2,
+    "encoder.mlp_ratio": 2.0,
+    "encoder.patch": 4,
+    "encoder.drop_path": 0.2,  # with the crop and the flip: every source of randomness is on
+    "augment.crop": "pad",
+    "augment.padding": 1,
+    "augment.flip": True,
+    "scenario.order": "random",
+    "training.batch_size": 12,
+    "training.epochs": 2,
+    "training.warmup_epochs": 1,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A method under a profile with at most one option turned from its default."""
+
+    method: str
+    profile: str
+    changes: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        change = "".join(f"-{key.removeprefix('options.')}-{value}" for key, value in self.changes.items())
+        return f"{self.method}-{self.profile}{change}"
+
+    def config(self, seed: int = 1, changes: dict[str, Any] | None = None) -> RunConfig:
+        budget = {"options.buffer": BUFFER} if hasattr(methods()[self.method].Options(), "buffer") else {}
+        layers = {**SMALL, **budget, **self.changes, **(changes or {})}
+        return resolve("digits/3", self.method, self.profile, seed, layers)
+
+
+def profile_cases() -> list[Case]:
+    """Every method under every profile that says something about it."""
+    return [Case(name, profile) for name, kind in methods().items() for profile in kind.profiles or ["official"]]
+
+
+def switch_cases() -> list[Case]:
+    """Every choice among the options of every method, turned one at a time."""
+    cases = []
+    for name in methods():
+        for key, kind, value in leaves(resolve("digits/3", name, "official")):
+            if key.startswith("options."):
+                values = get_args(kind) if get_origin(kind) is Literal else [True, False] if kind is bool else []
+                cases += [Case(name, "official", {key: other}) for other in values if other != value]
+    return cases
+
+
+def labelled_images(per_class: int, seed: int) -> ImageSet:
+    """Noise around one random image per class: something a network can learn."""
+    shape = (3, IMAGE_SIZE, IMAGE_SIZE)
+    centres = torch.randint(60, 196, (len(CLASSES), *shape), generator=torch.Generator().manual_seed(1))
+    labels = torch.arange(per_class * len(CLASSES)) % len(CLASSES)
+    noise = torch.randint(-40, 41, (len(labels), *shape), generator=torch.Generator().manual_seed(seed))
+    return ImageSet((centres[labels] + noise).to(torch.uint8), labels, CLASSES)
+
+
+@dataclass(frozen=True)
+class WatchedScenario(Scenario):
+    """Remembers every stream it opened, and whether its images are still in memory."""
+
+    streams: list[TaskStream] = field(default_factory=list)
+    tensors: list["weakref.ref[Tensor]"] = field(default_factory=list)
+
+    def open(self, task: Task, images: ImageSet) -> TaskStream:
+        stream = super().open(task, images)
+        self.streams.append(stream)
+        self.tensors.append(weakref.ref(stream.train().images))
+        return stream
+
+    def tasks_in_memory(self) -> int:
+        if any(tensor() is not None for tensor in self.tensors):
+            gc.collect()
+        return sum(tensor() is not None for tensor in self.tensors)
+
+
+def data_for(config: RunConfig, per_class: int = 12) -> Data:
+    scenario = Scenario.build(config.scenario, config.seed, CLASSES)
+    watched = WatchedScenario(scenario.config, scenario.seed, scenario.tasks, scenario.order)
+    return Data(labelled_images(per_class, seed=2), labelled_images(4, seed=3), watched)
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """An uninterrupted run, with the method as training left it."""
+
+    config: RunConfig
+    data: Data
+    run: RunFolder
+    method: Method
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        return self.data.scenario.merged() if self.method.joint else self.data.scenario.tasks
+
+
+def finished_run(config: RunConfig, path: Path, observe: Observer | None = None) -> FinishedRun:
+    """What `run_experiment` does, keeping hold of the method; no checkpoint within a task."""
+    data = data_for(config)
+    tasks = [list(task.names) for task in data.scenario.tasks]
+    run = RunFolder.prepare(path, {**environment(), "format": 1, "config": to_dict(config), "tasks": tasks})
+    experiment = Experiment(config, data, run, CPU, observe or ignore, checkpoint_seconds=1e9)
+    experiment.finish()
+    return FinishedRun(config, data, run, experiment.method)
+
+
+def ignore(record: dict[str, Any]) -> None:
+    """An observer that looks away."""
+
+
+def same_results(one: RunFolder, other: RunFolder) -> None:
+    """Every number two runs left behind is the same, but for the time they took."""
+    records = [without_seconds(run.records()) for run in (one, other)]
+    for first, second in zip(*records, strict=True):
+        assert first == second, f"{first} is not {second}"
+    assert one.arrays_names() == other.arrays_names() != []
+    for name in one.arrays_names():
+        ours, theirs = one.load_arrays(name), other.load_arrays(name)
+        assert ours is not None
+        assert theirs is not None
+        assert ours.keys() == theirs.keys()
+        assert all(np.array_equal(ours[key], theirs[key]) for key in ours), f"{name} differs"
+    changed = differing(weights(one), weights(other))
+    assert not changed, f"{changed} differ"
+
+
+def without_seconds(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
+
+
+def weights(run: RunFolder) -> dict[str, Tensor]:
+    return safetensors.torch.load_file(run.model / "weights.safetensors")
+
+
+def differing(one: dict[str, Tensor], other: dict[str, Tensor]) -> list[str]:
+    """Names of the tensors that are not the same bit for bit."""
+    return [name for name in {**one, **other} if name not in one or name not in other or not equal(one, other, name)]
+
+
+def equal(one: dict[str, Tensor], other: dict[str, Tensor], name: str) -> bool:
+    return one[name].dtype == other[name].dtype and torch.equal(one[name], other[name])

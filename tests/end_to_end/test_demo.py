@@ -1,0 +1,88 @@
+"""The demo keeps its promise: without stored images GCAB remembers what fine-tuning forgets."""
+
+import dataclasses
+import os
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from gcab_process import gcab, records
+
+from gcab.assemble import load_method
+from gcab.evaluation.metrics import results_from_records, summary
+from gcab.experiment import load_data, make_evaluator
+
+SLOW = pytest.mark.skipif("GCAB_SLOW" not in os.environ, reason="takes minutes: set GCAB_SLOW=1 to run it")
+
+
+def run_of(folder: Path, method: str, seed: int) -> Path:
+    [run] = (folder / "runs" / "digits" / "5" / method).glob(f"{seed}-*")
+    return run
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("demo")
+    done = gcab("demo", folder=folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    (folder / "printed.txt").write_text(done.stdout)
+    return folder
+
+
+def test_gcab_remembers_what_fine_tuning_forgets(demo: Path) -> None:
+    [ours] = records(run_of(demo, "gcab", 1), "final")
+    [baseline] = records(run_of(demo, "finetune", 1), "final")
+    assert ours["acc_tag"] >= 2 * baseline["acc_tag"]
+    assert ours["acc_taw"] >= 95
+    assert ours["bytes"]["images"] == 0
+
+
+def test_the_demo_shows_both_and_writes_a_report(demo: Path) -> None:
+    printed = (demo / "printed.txt").read_text()
+    for method in ("gcab", "finetune"):
+        assert len(re.findall(rf"^{method}  task \d of 5 learned: ", printed, re.MULTILINE)) == 5
+        assert re.search(rf"^│ {method} ", printed, re.MULTILINE)
+    assert "Report: runs/demo.html" in printed
+    page = (demo / "runs" / "demo.html").read_text()
+    assert "gcab" in page
+    assert "finetune" in page
+
+
+def test_a_second_demo_trains_nothing(demo: Path) -> None:
+    metrics = run_of(demo, "gcab", 1) / "metrics.jsonl"
+    before = metrics.read_bytes()
+    done = gcab("demo", folder=demo)
+    assert done.returncode == 0
+    assert "of 5 learned" not in done.stdout
+    assert metrics.read_bytes() == before
+
+
+def test_compensation_is_what_keeps_old_tasks_readable(demo: Path) -> None:
+    run = run_of(demo, "gcab", 1)
+    method, config, _ = load_method(run / "model")
+    data = load_data(config, None)
+
+    def accuracy() -> float:
+        evaluator = make_evaluator(method, data, torch.device("cpu"))
+        record, _, _ = evaluator.record(data.scenario.tasks, {})
+        return float(summary(results_from_records([record]))["acc_tag"])
+
+    [final] = records(run, "final")
+    assert accuracy() == pytest.approx(final["acc_tag"])
+    method.options = dataclasses.replace(method.options, compensation=False)
+    assert accuracy() < final["acc_tag"] - 20
+
+
+@SLOW
+def test_the_promise_holds_over_three_seeds(tmp_path: Path) -> None:
+    totals = {"gcab": {"acc_tag": 0.0, "acc_taw": 0.0}, "finetune": {"acc_tag": 0.0, "acc_taw": 0.0}}
+    for seed in (1, 2, 3):
+        assert gcab("demo", "--seed", str(seed), folder=tmp_path).returncode == 0
+        for method, total in totals.items():
+            [final] = records(run_of(tmp_path, method, seed), "final")
+            print(method, seed, final["acc_tag"], final["acc_taw"])
+            for name in total:
+                total[name] += final[name] / 3
+    assert totals["gcab"]["acc_tag"] >= 2 * totals["finetune"]["acc_tag"]
+    assert totals["gcab"]["acc_taw"] >= 95
