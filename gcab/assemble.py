@@ -6,6 +6,7 @@ from typing import Any
 
 from gcab.config import RunConfig, from_dict, to_dict
 from gcab.data.registry import dataset
+from gcab.errors import GcabError
 from gcab.methods.method import Method, Setting, Task
 from gcab.methods.registry import method_named
 from gcab.runs.model import load_model, save_model
@@ -39,11 +40,16 @@ def save_method(
 def load_method(folder: Path) -> tuple[Method, RunConfig, dict[str, Any]]:
     """The method of a model folder, ready to predict."""
     description, tensors = load_model(folder)
-    config = from_dict(description["config"])
-    method = build_method(config)
-    first = 0
-    for index, names in enumerate(description["tasks"]):
-        grow(method, Task(index, first, tuple(names)), config.seed)
-        first += len(names)
-    method.load_state_dict(tensors, strict=True)
+    try:
+        config = from_dict(description["config"])
+        method = build_method(config)
+        first = 0
+        for index, names in enumerate(description["tasks"]):
+            grow(method, Task(index, first, tuple(names)), config.seed)
+            first += len(names)
+        method.load_state_dict(tensors, strict=True)
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError):
+        raise GcabError(
+            f"{folder}/model.json does not fit its weights: it is damaged, restore it from a copy."
+        ) from None
     return method.eval(), config, description

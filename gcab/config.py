@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -46,10 +47,10 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "lr"):
-            if getattr(self, name) <= 0:
+            if not 0 < getattr(self, name) < math.inf:
                 raise GcabError(f"training.{name} is {getattr(self, name)}: give a number greater than 0.")
         for name in ("warmup_epochs", "warmup_lr", "min_lr", "weight_decay", "clip"):
-            if getattr(self, name) < 0:
+            if not 0 <= getattr(self, name) < math.inf:
                 raise GcabError(f"training.{name} is {getattr(self, name)}: give 0 or more.")
 
 
@@ -69,6 +70,11 @@ class RunConfig:
     def check(self) -> None:
         """Refuse combinations that cannot be built."""
         encoder, size = self.encoder, self.scenario.image_size
+        for name in ("blocks", "width", "heads", "mlp_ratio", "patch"):
+            if getattr(encoder, name) <= 0:
+                raise GcabError(f"encoder.{name} is {getattr(encoder, name)}: give a number greater than 0.")
+        if not 0 <= encoder.drop_path < 1:
+            raise GcabError(f"encoder.drop_path is {encoder.drop_path}: give a share from 0 to below 1.")
         if encoder.width % encoder.heads:
             raise GcabError(f"encoder.width {encoder.width} is not a multiple of encoder.heads {encoder.heads}.")
         if size < encoder.patch or size % encoder.patch:
@@ -169,7 +175,7 @@ def leaves(config: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
 
 def override(config: Any, changes: Overrides) -> Any:
     """A copy with dotted keys replaced; text is read as the setting's type."""
-    known = {key: kind for key, kind, _ in leaves(config)}
+    known = {key: kind for key, kind, _ in leaves(config) if key not in ("method", "profile")}  # they choose the rest
     for key, value in changes.items():
         if key not in known:
             raise unknown("setting", key, known)

@@ -195,7 +195,7 @@ class Experiment:
 
     def accuracy(self, images: TaskImages) -> float:
         """Task-agnostic accuracy on held-out training images, in per cent."""
-        logits = self.evaluator.apply(self.method.predict, images.images)
+        logits = self.evaluator.apply(self.method.predictor(), images.images)
         return float((logits.argmax(dim=1) == images.labels.cpu()).double().mean() * 100)
 
     def final_record(self) -> dict[str, Any]:
@@ -259,6 +259,8 @@ def evaluate_run(run: RunFolder, root: Path | None, device: torch.device) -> tup
     """Test the saved model of a run again: (measured now, recorded then), for the tasks it has learned."""
     method, config, description = load_method(run.model)
     data = load_data(config, root)
+    if [list(task.names) for task in data.scenario.tasks] != run.tasks:
+        raise GcabError(f"the data in {root} has other classes than the run {run.path} was trained on: give its own.")
     evaluator = make_evaluator(method.to(device), data, device)
     tasks = data.scenario.tasks if method.joint else data.scenario.tasks[: len(description["tasks"])]
     record, _, _ = evaluator.record(tasks, {})

@@ -26,6 +26,7 @@ from gcab.methods.method import Method, Task, TaskImages
 from gcab.training.trainer import Epoch, Trainer, finish, grow
 
 Label = str | int
+Labels = Sequence[Label] | np.ndarray[Any, Any] | Tensor
 ENCODERS: Mapping[str, Mapping[str, Any]] = {
     "tiny": {"encoder.width": 64, "encoder.heads": 4, "encoder.blocks": 2},
     "small": {"encoder.width": 192, "encoder.heads": 12, "encoder.blocks": 4},
@@ -56,6 +57,8 @@ class ContinualClassifier:
             "training.epochs": epochs,
             "training.batch_size": 16,
             "training.lr": 1e-3,
+            "augment.crop": "none",  # whoever knows that a mirrored or cut image means the same may turn these on
+            "augment.flip": False,
             "augment.randaugment": False,
         }
         changes = {**small, **ENCODERS[encoder], **(settings or {})}
@@ -77,7 +80,7 @@ class ContinualClassifier:
     def learn(
         self,
         images: Images,
-        labels: Sequence[Label] | None = None,
+        labels: Labels | None = None,
         progress: Callable[[Epoch], None] | None = None,
     ) -> "ContinualClassifier":
         """Learn new classes from images and their labels, or from a folder with a subfolder per class.
@@ -115,7 +118,8 @@ class ContinualClassifier:
             raise GcabError("this model has learned nothing yet: call learn first.")
         method, pixels = self._method, as_images(images, self._config.scenario.image_size)
         with torch.inference_mode():
-            logits = [method.predict(self._ready(part)).float().softmax(dim=1).cpu() for part in pixels.split(BATCH)]
+            predict = method.predictor()
+            logits = [predict(self._ready(part)).float().softmax(dim=1).cpu() for part in pixels.split(BATCH)]
         return torch.cat(logits).numpy()
 
     def save(self, folder: str | Path) -> None:
@@ -176,7 +180,7 @@ def _sized(config: RunConfig, size: int) -> RunConfig:
     return sized
 
 
-def _plain_labels(labels: Any) -> list[Label]:
+def _plain_labels(labels: Labels) -> list[Label]:
     """Labels as JSON keeps them: text or whole numbers."""
     plain = labels.tolist() if isinstance(labels, np.ndarray | Tensor) else labels
     if isinstance(plain, str) or not isinstance(plain, Iterable):

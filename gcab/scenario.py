@@ -84,6 +84,9 @@ class Scenario:
         """The only way to a task's training images."""
         labels = self.relabel(images.labels)
         members = ((labels >= task.first) & (labels < task.first + task.classes)).nonzero().squeeze(1)
+        missing = set(range(task.first, task.first + task.classes)) - set(labels[members].tolist())
+        if missing:
+            raise GcabError(f"class '{task.names[min(missing) - task.first]}' has no training images: add some.")
         if self.config.validation == 0:
             return TaskStream(task, TaskImages(images.images[members], labels[members]), None)
         held_out, kept = split_off(labels[members], self.config.validation, self.seed)

@@ -6,6 +6,8 @@ order is that of the authors' pipeline: crop, flip, RandAugment, normalise.
 """
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
@@ -57,9 +59,14 @@ class Augment:
         self.config, self.mean, self.std = config, mean, std
         self._carry_out = self.apply
 
-    def compile(self) -> None:
-        """Fuse `apply` into a few kernels from now on."""
+    @contextmanager
+    def compiled(self) -> Iterator[None]:
+        """Fuse `apply` into a few kernels for a while."""
         self._carry_out = torch.compile(self.apply, dynamic=False)
+        try:
+            yield
+        finally:
+            self._carry_out = self.apply
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Turn bytes (B, 3, H, W) into normalised float32; the generator lives on the images' device."""

@@ -18,7 +18,7 @@ class Cost:
     parameters: int
     encoder_macs: int  # per image
     predict_macs: int  # per image
-    training_flops: float  # of the whole run: forward and backward, teacher included
+    training_flops: float  # of the whole run, forward and backward
 
 
 def meta_method(config: RunConfig, tasks: tuple[Task, ...]) -> Method:
@@ -34,7 +34,7 @@ def count_macs(method: Method, image_size: int) -> tuple[int, int]:
     """MACs per image of (the encoder alone, a whole prediction), on meta tensors, where attention counts."""
     images = torch.empty(1, 3, image_size, image_size, device="meta")
     counts = []
-    for function in (method.features, method.predict):
+    for function in (method.features, method.predictor()):
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
             function(images)
         counts.append(counter.get_total_flops() // 2)
@@ -42,13 +42,12 @@ def count_macs(method: Method, image_size: int) -> tuple[int, int]:
 
 
 def estimate(config: RunConfig, tasks: tuple[Task, ...], images_per_task: list[int]) -> Cost:
-    """Costs of a run over these tasks; a backward pass counts as two forward passes."""
+    """Costs of a run over these tasks, a backward pass as two forward passes; teachers and replay come on top."""
     flops = 0.0
     for index in range(len(tasks)):
         method = meta_method(config, tasks[: index + 1])
         encoder, whole = count_macs(method, config.scenario.image_size)
-        per_image = 3 * whole + (encoder if index else 0)
-        flops += 2.0 * per_image * images_per_task[index] * config.training.epochs
+        flops += 2.0 * 3 * whole * images_per_task[index] * config.training.epochs
     return Cost(parameter_count(method), encoder, whole, flops)
 
 

@@ -41,7 +41,7 @@ class Evaluator:
     def predict(self, tasks: tuple[Task, ...]) -> tuple[Tensor, Tensor]:
         """Logits over the classes seen and labels, for the test images of those tasks."""
         seen = self.test.labels < tasks[-1].first + tasks[-1].classes
-        return self.apply(self.method.predict, self.test.images[seen]), self.test.labels[seen]
+        return self.apply(self.method.predictor(), self.test.images[seen]), self.test.labels[seen]
 
     def record(self, tasks: tuple[Task, ...], references: dict[int, Tensor]) -> tuple[dict[str, Any], Tensor, Tensor]:
         """The "task" record after the last of `tasks`, with the logits and labels it was made from."""

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from gcab.errors import GcabError
 from gcab.methods.finetune import Finetune
 from gcab.methods.method import Setting, Task, TaskImages
 
@@ -15,6 +16,10 @@ class ErOptions:
     """The paper compares with buffers of 200 and 500 images."""
 
     buffer: int = 200  # images in all
+
+    def __post_init__(self) -> None:
+        if self.buffer < 0:
+            raise GcabError(f"options.buffer is {self.buffer}: give a number of images, 0 or more.")
 
 
 class Er(Finetune):

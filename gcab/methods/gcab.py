@@ -4,13 +4,17 @@ Legend: s = sharpness, m^t = the current task's gates, m^{<t} = `Gate.used`, p^t
 b(x; Ψ^{t-1}) = `teacher`.
 """
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from gcab.errors import GcabError
 from gcab.methods.method import Batch, Method, Progress, Setting, Task, TaskImages, binary_cross_entropy
+from gcab.model.folded import FoldedDecoder, fast_logits
 from gcab.model.frozen import Frozen
 from gcab.model.network import GatedNetwork, Masks
 from gcab.model.options import NetworkOptions
@@ -36,6 +40,13 @@ class GcabOptions:
     statistics_weight: float = 100.0
     network: NetworkOptions = field(default_factory=NetworkOptions)
 
+    def __post_init__(self) -> None:
+        for name in ("lambda_gcab", "lambda_pfr", "gate_limit", "statistics_weight"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise GcabError(f"options.{name} is {getattr(self, name)}: give 0 or more.")
+        if not 1 <= self.network.sharpest < math.inf:
+            raise GcabError(f"options.network.sharpest is {self.network.sharpest}: give 1 or more.")
+
 
 class Gcab(Method):
     """Gates keep the decoder of finished tasks unchanged; projectors undo the drift of the encoder."""
@@ -46,7 +57,7 @@ class Gcab(Method):
         "extended": {
             "options.bce_heads": "new",
             "options.distance": "rms",
-            "options.lambda_pfr": 5.0,
+            "options.lambda_pfr": 1.0,
             "options.network.projector": "residual",
             "options.statistics": True,
         },
@@ -108,7 +119,8 @@ class Gcab(Method):
         if self.options.bce_heads == "new" or newest == 0:
             return binary_cross_entropy(new_logits, labels, first=sum(network.classes[:newest]))
         projected = self.options.old_passes == "projected"
-        old_logits = network.logits(network.spaces(features, compensate=projected)[:newest])
+        old_spaces = network.spaces(features, compensate=projected)[:newest]
+        old_logits = fast_logits(network, old_spaces, [network.masks(task) for task in range(newest)])
         return binary_cross_entropy(torch.cat([old_logits, new_logits], dim=1), labels)
 
     def training_gates(self, progress: Progress) -> Masks:
@@ -156,8 +168,16 @@ class Gcab(Method):
             self.statistics.fit_newest(torch.cat(features), data.labels.to(device) - task.first)
 
     def predict(self, images: Tensor) -> Tensor:
+        return self.decide(images, self.network.logits)
+
+    def predictor(self) -> Callable[[Tensor], Tensor]:
+        decoder = FoldedDecoder(self.network)
+        return lambda images: self.decide(images, decoder)
+
+    def decide(self, images: Tensor, decoder: Callable[[list[Tensor]], Tensor]) -> Tensor:
+        """Encode, undo the drift, decode for every task, and if asked let the statistics choose among tasks."""
         spaces = self.network.spaces(self.network.encoder(images), self.options.compensation)
-        logits = self.network.logits(spaces)
+        logits = decoder(spaces)
         return self.identify_task(spaces, logits) if self.options.statistics else logits
 
     def identify_task(self, spaces: list[Tensor], logits: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """The interface of every method; the trainer knows nothing else about one."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -102,6 +103,10 @@ class Method(nn.Module, ABC):
     @abstractmethod
     def predict(self, images: Tensor) -> Tensor:
         """Logits (B, classes seen); there is no task in the signature."""
+
+    def predictor(self) -> Callable[[Tensor], Tensor]:
+        """`predict` for as long as the method does not learn: what no image changes may be computed once."""
+        return self.predict
 
     def features(self, images: Tensor) -> Tensor | None:  # noqa: ARG002
         """Encoder tokens (B, N, D), for drift and transfer figures."""

@@ -101,9 +101,8 @@ def attend(block: ClassAttention, c: Constants, spaces: Sequence[Tensor]) -> Ten
     mixtures, shares = [], []  # of every pass and head: A b, and how much of A falls on the class token
     for features, tasks in neighbours(spaces):
         b = block.norm_attention(features.to(c.tokens.dtype))
-        to_token = (
-            c.token_logits[tasks].reshape(1, -1, 1).expand(b.shape[0], -1, -1)
-        )  # len() would fix the batch at export
+        batch = b.shape[0]  # len() would fix it at export
+        to_token = c.token_logits[tasks].reshape(1, -1, 1).expand(batch, -1, -1)
         to_features = c.queries[tasks].flatten(0, 1) @ b.mT  # (B, Q, N)
         attention = torch.cat([to_features, to_token], dim=-1).softmax(dim=-1)  # A
         mixtures.append(attention[..., :-1] @ b)  # (B, Q, D)

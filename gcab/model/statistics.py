@@ -32,8 +32,8 @@ class TaskStatistics(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Squared distance to the nearest class mean, in standard deviations, averaged over features: (B,)."""
-        scale = self.variance.rsqrt()
-        flat, means = features.float().flatten(1) * scale, self.means * scale
+        scale, centre = self.variance.rsqrt(), self.means.mean(dim=0)  # centred, because cdist subtracts large squares
+        flat, means = (features.float().flatten(1) - centre) * scale, (self.means - centre) * scale
         return torch.cdist(flat, means).square().amin(dim=1) / flat.shape[1]
 
 

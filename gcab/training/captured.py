@@ -1,5 +1,6 @@
 """The step at GPU speed: blocks compiled once, the whole step recorded as a CUDA graph and replayed."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +15,7 @@ from gcab.model.projectors import ResidualProjector
 from gcab.training.feed import Feed
 from gcab.training.step import PlainSteps, Step, Steps
 
-WARM_UP = 3  # steps before recording, in which compilers and libraries settle
+WARM_UP = 3  # steps before recording
 
 
 def make_steps(step: Step, feed: Feed, explain: Callable[[str], None]) -> Steps:
@@ -31,25 +32,6 @@ def make_steps(step: Step, feed: Feed, explain: Callable[[str], None]) -> Steps:
         return PlainSteps(step, feed)
 
 
-@contextmanager
-def compiled(step: Step) -> Iterator[None]:
-    """One compiled form for all encoder blocks and one for augmentation, while a step is recorded.
-
-    Afterwards the modules are as before: evaluation, with batches of any size, never waits for a compiler.
-    """
-    step.augment.compile()
-    blocks = [
-        module for module in step.method.modules() if isinstance(module, Block | ClassAttention | ResidualProjector)
-    ]
-    for block in blocks:
-        block.compile(dynamic=False)
-    try:
-        yield
-    finally:
-        for block in blocks:
-            block._compiled_call_impl = None
-
-
 class CapturedSteps:
     """A task's step, recorded once; between steps the host does nothing but ask for the next replay."""
 
@@ -59,23 +41,14 @@ class CapturedSteps:
         self.position = torch.zeros(1, dtype=torch.long, device=feed.device)
         self.names: list[str] = []
         self.history = torch.empty(0)
-        self.graph = torch.cuda.CUDAGraph()
-        with compiled(step):
-            self.record()
+        self.replay = self.record()
 
-    def record(self) -> None:
-        """Warm up, put everything back as it was, record."""
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with unchanged(self.step.method, self.step.optimiser), torch.cuda.stream(stream):
-            for _ in range(WARM_UP):
-                self.position.zero_()
-                self.advance()
-            self.step.optimiser.zero_grad(set_to_none=True)
-        torch.cuda.current_stream().wait_stream(stream)
-        self.graph.register_generator_state(self.step.random)
-        with torch.cuda.graph(self.graph):
-            self.advance()
+    def run(self, order: Tensor) -> Tensor:
+        self.order.copy_(order)
+        self.position.zero_()
+        for _ in range(self.feed.steps):
+            self.replay()
+        return self.history
 
     def advance(self) -> None:
         """The step at the current position, wholly on the device."""
@@ -89,12 +62,45 @@ class CapturedSteps:
         self.history.index_copy_(0, self.position, losses[None])
         self.position.add_(1)
 
-    def run(self, order: Tensor) -> Tensor:
-        self.order.copy_(order)
-        self.position.zero_()
-        for _ in range(self.feed.steps):
-            self.graph.replay()
-        return self.history
+    def warm_up(self) -> None:
+        """Let compilers and libraries settle, and leave everything as it was."""
+        with unchanged(self.step.method, self.step.optimiser):
+            for _ in range(WARM_UP):
+                self.position.zero_()
+                self.advance()
+        self.step.optimiser.zero_grad(set_to_none=True)
+
+    def record(self) -> Callable[[], None]:
+        """Capture one step as a CUDA graph; the returned call runs it at the next position."""
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        with compiled(self.step), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # compilers advise on settings that would change the results
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                self.warm_up()
+            torch.cuda.current_stream().wait_stream(stream)
+            graph.register_generator_state(self.step.random)
+            with torch.cuda.graph(graph):
+                self.advance()
+        return graph.replay
+
+
+@contextmanager
+def compiled(step: Step) -> Iterator[None]:
+    """One compiled form for all blocks of a kind and one for augmentation, while a step is recorded.
+
+    Afterwards the modules are as before: evaluation, with batches of any size, never waits for a compiler.
+    """
+    kinds = Block | ClassAttention | ResidualProjector
+    blocks = [module for module in step.method.modules() if isinstance(module, kinds)]
+    for block in blocks:
+        block.compile(dynamic=False)
+    try:
+        with step.augment.compiled():
+            yield
+    finally:
+        for block in blocks:
+            block._compiled_call_impl = None
 
 
 @contextmanager
@@ -103,15 +109,17 @@ def unchanged(method: Method, optimiser: torch.optim.Optimizer) -> Iterator[None
     tensors = [*method.parameters(), *method.buffers()]
     saved = [tensor.detach().clone() for tensor in tensors]
     remembered = {
-        id(parameter): {key: value.clone() for key, value in state.items() if isinstance(value, Tensor)}
+        parameter: {key: value.clone() for key, value in state.items() if isinstance(value, Tensor)}
         for parameter, state in optimiser.state.items()
     }
-    yield
-    with torch.no_grad():
-        for tensor, before in zip(tensors, saved, strict=True):
-            tensor.copy_(before)
-        for parameter, state in optimiser.state.items():
-            restore(state, remembered.get(id(parameter), {}))
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for tensor, before in zip(tensors, saved, strict=True):
+                tensor.copy_(before)
+            for parameter, state in optimiser.state.items():
+                restore(state, remembered.get(parameter, {}))
 
 
 def restore(state: dict[str, Any], before: dict[str, Tensor]) -> None:

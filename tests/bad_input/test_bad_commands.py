@@ -92,3 +92,20 @@ def test_paths_that_are_no_runs(verb: str, capsys: pytest.CaptureFixture[str], t
 def test_a_gpu_that_is_not_there(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert refusal(capsys, *TRAIN, "--device", "cuda").endswith("finds no such GPU: ask for cpu instead.")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--encoder.heads", "0"],
+        ["--encoder.patch", "0"],
+        ["--encoder.width", "-64"],
+        ["--encoder.mlp_ratio", "-1"],
+        ["--training.lr", "nan"],
+        ["--training.lr", "inf"],
+        ["--options.network.sharpest", "0"],
+        ["--method", "er", "--options.buffer", "-1"],
+    ],
+)
+def test_numbers_nothing_can_be_built_from(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert arguments[-2].removeprefix("--") in refusal(capsys, *TRAIN, *arguments)

@@ -16,7 +16,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def refused(capsys: pytest.CaptureFixture[str], photos: Path, scenario: str = "folder/2") -> str:
     """The sentence that refuses these photos; training and a dry run must agree, and neither writes anything."""
     before = sorted(photos.parent.iterdir())
-    command = ["train", scenario, "--data", photos, *TINY]
+    command = ["train", scenario, "--data", str(photos), *TINY]
     said = refusal(capsys, *command)
     assert refusal(capsys, *command, "--dry-run") == said
     assert sorted(photos.parent.iterdir()) == before

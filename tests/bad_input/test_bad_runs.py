@@ -111,8 +111,8 @@ def test_a_damaged_model(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_file_in_the_place_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "thesis.txt"
     file.write_text("years of work")
-    for place in (["--run", file], ["--run", file / "below"], ["--runs", file]):
-        assert str(file) in refusal(capsys, *DIGITS, *place)
+    for option, place in (("--run", file), ("--run", file / "below"), ("--runs", file)):
+        assert str(file) in refusal(capsys, *DIGITS, option, place)
     assert file.read_text() == "years of work"
 
 
@@ -144,7 +144,7 @@ def test_a_report_that_cannot_be_written(run: Path, capsys: pytest.CaptureFixtur
 
 
 def test_a_loss_that_explodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wild = [*DIGITS, "--training.lr", "1e30", "--training.warmup_epochs", "0", "--run", tmp_path / "run"]
+    wild = [*DIGITS, "--training.lr", "1e30", "--training.warmup_epochs", "0", "--run", str(tmp_path / "run")]
     said = refusal(capsys, *wild)
     assert "in task 1, epoch 1, step " in said
     assert "try a lower training.lr" in said

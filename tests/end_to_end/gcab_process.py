@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-SMALL = "--training.epochs 2 --encoder.width 16 --encoder.blocks 2 --encoder.patch 4".split()
+SMALL = ["--training.epochs=2", "--encoder.width=16", "--encoder.blocks=2", "--encoder.patch=4"]
 COMMAND = (sys.executable, "-m", "gcab")
 LIMIT = 240  # seconds; only a hanging program takes that long
 

@@ -81,7 +81,9 @@ def test_version(tmp_path: Path) -> None:
 
 
 def test_commands_that_need_no_torch_do_not_wait_for_it() -> None:
-    program = "import sys; from gcab.cli import make_parser; make_parser(['report', 'x']); print('torch' in sys.modules)"
+    program = (
+        "import sys; from gcab.cli import make_parser; make_parser(['report', 'x']); print('torch' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 
@@ -119,8 +121,7 @@ def test_the_same_command_shows_a_finished_run_without_training(trained: Trained
 
 
 def test_flags_and_set_mean_the_same_run(inside: Trained, capsys: pytest.CaptureFixture[str]) -> None:
-    pairs = zip(SMALL[::2], SMALL[1::2], strict=True)
-    sets = [argument for key, value in pairs for argument in ("--set", f"{key.removeprefix('--')}={value}")]
+    sets = [argument for flag in SMALL for argument in ("--set", flag.removeprefix("--"))]
     size = (inside.run("gcab") / "metrics.jsonl").stat().st_size
     printed = printed_by(capsys, "train", "digits/5", *sets)
     assert printed.splitlines()[-1] == inside.printed["gcab"].splitlines()[-1]
@@ -149,7 +150,9 @@ def test_report_of_one_run_is_written_into_it(inside: Trained, capsys: pytest.Ca
     page = (run / "report.html").read_text()
     [final] = records(run, "final")
     assert f"{final['acc_tag']:.1f}" in page
-    assert "http" not in re.sub(r"http://www\.w3\.org\S+|https://\S*matplotlib\S*|http://purl\S+|http://creat\S+", "", page)
+    assert "http" not in re.sub(
+        r"http://www\.w3\.org\S+|https://\S*matplotlib\S*|http://purl\S+|http://creat\S+", "", page
+    )
     assert list((run / "figures").glob("*.png"))
     assert list((run / "figures").glob("*.svg"))
 
@@ -225,7 +228,17 @@ def test_own_photos_from_dry_run_to_evaluation(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     photos = make_photos(tmp_path / "photos", ["ash", "birch", "cedar", "elm"])
-    command = ["train", "folder/2", "--data", photos, *SMALL, "--encoder.heads", "4", "--scenario.image_size", "16"]
+    command = [
+        "train",
+        "folder/2",
+        "--data",
+        str(photos),
+        *SMALL,
+        "--encoder.heads",
+        "4",
+        "--scenario.image_size",
+        "16",
+    ]
     assert "training images: " in printed_by(capsys, *command, "--dry-run")
     printed_by(capsys, *command, "--run", "trees")
     run = tmp_path / "trees"
@@ -235,7 +248,7 @@ def test_own_photos_from_dry_run_to_evaluation(
     assert f"{final['acc_tag']:.1f}" in printed_by(capsys, "compare", run)
 
 
-def test_a_reader_that_stops_early_is_no_error(trained: Trained) -> None:
+def test_a_reader_that_stops_early_is_no_error() -> None:
     command = f"{sys.executable} -m gcab list datasets | head -n 1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=environment())
     assert done.stderr == ""

@@ -66,7 +66,9 @@ def test_compensation_is_what_keeps_old_tasks_readable(demo: Path) -> None:
     def accuracy() -> float:
         evaluator = make_evaluator(method, data, torch.device("cpu"))
         record, _, _ = evaluator.record(data.scenario.tasks, {})
-        return float(summary(results_from_records([record]))["acc_tag"])
+        found = summary(results_from_records([record]))["acc_tag"]
+        assert found is not None
+        return found
 
     [final] = records(run, "final")
     assert accuracy() == pytest.approx(final["acc_tag"])

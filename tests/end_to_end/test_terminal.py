@@ -3,6 +3,7 @@
 import os
 import pty
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -40,6 +41,8 @@ class Terminal:
 
     def read(self) -> bool:
         """Take in what appears next; False once the program has left the terminal."""
+        ready, _, _ = select.select([self.keyboard], [], [], LIMIT)
+        assert ready, self.shown
         try:
             part = os.read(self.keyboard, 65536)
         except OSError:  # how Linux says that nobody is at the other end
@@ -87,7 +90,7 @@ def test_ctrl_c_says_how_to_continue_and_the_same_command_does(tmp_path: Path) -
     assert len(records(tmp_path / "run", "task")) < 5
     again = gcab(*TRAIN, folder=tmp_path)
     assert again.returncode == 0
-    assert "finetune  continuing: task 2" in again.stdout
+    assert re.search(r"^finetune  continuing: task [2-5]$", again.stdout, re.MULTILINE)
     assert [record["task"] for record in records(tmp_path / "run", "task")] == [1, 2, 3, 4, 5]
 
 

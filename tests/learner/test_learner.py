@@ -128,7 +128,7 @@ def test_a_folder_with_a_subfolder_per_class(tmp_path: Path) -> None:
     assert classifier().learn(str(tmp_path)).classes == model.classes
     predicted = model.predict(sorted(tmp_path.rglob("*.png")))
     assert predicted.shape == (24,)
-    with pytest.raises(GcabError, match="'.*nowhere' of data set 'folder' does not exist"):
+    with pytest.raises(GcabError, match=r"'.*nowhere' of data set 'folder' does not exist"):
         classifier().learn(tmp_path / "nowhere")
 
 
@@ -175,7 +175,7 @@ def test_a_failure_halfway_leaves_the_model_as_it_was() -> None:
 
 
 def test_a_failed_first_lesson_does_not_decide_the_size() -> None:
-    def fail(epoch: Epoch) -> None:
+    def fail(_: Epoch) -> None:
         raise RuntimeError
 
     model = classifier()
@@ -186,7 +186,7 @@ def test_a_failed_first_lesson_does_not_decide_the_size() -> None:
 
 def test_a_loss_that_explodes_leaves_the_model_as_it_was() -> None:
     model = classifier(epochs=2, settings={**TINY, "training.lr": 1e30, "training.warmup_epochs": 0})
-    with pytest.raises(GcabError, match="the loss became .* in task 1, epoch 1, step"):
+    with pytest.raises(GcabError, match=r"the loss became .* in task 1, epoch 1, step"):
         model.learn(IMAGES, FIRST)
     with pytest.raises(GcabError, match="learned nothing yet"):
         model.predict(IMAGES)
@@ -257,7 +257,7 @@ def test_a_newer_model_takes_the_place_of_an_older(tmp_path: Path) -> None:
 
 
 def test_a_model_trained_on_the_command_line_is_loaded_and_taught_more(tmp_path: Path) -> None:
-    small = "--training.epochs 1 --encoder.width 16 --encoder.blocks 2 --encoder.patch 4".split()
+    small = ["--training.epochs=1", "--encoder.width=16", "--encoder.blocks=2", "--encoder.patch=4"]
     assert main(["train", "digits/5", *small, "--run", str(tmp_path / "run")]) == 0
     model = ContinualClassifier.load(tmp_path / "run" / "model")
     assert model.classes == list("0123456789")
@@ -273,7 +273,13 @@ def test_models_that_cannot_be_loaded(tmp_path: Path) -> None:
     (tmp_path / "model" / "model.json").write_text(json.dumps({**document, "format": 99}))
     with pytest.raises(GcabError, match="has model format 99"):
         ContinualClassifier.load(tmp_path / "model")
-    (tmp_path / "model" / "model.json").write_text(json.dumps({**document, "tasks": [["only one"]]}))
+
+
+@pytest.mark.parametrize("change", [{"tasks": [["only one"]]}, {"tasks": None}, {"config": {}}])
+def test_a_description_that_does_not_fit_its_weights(change: dict[str, Any], tmp_path: Path) -> None:
+    taught().save(tmp_path / "model")
+    document = json.loads((tmp_path / "model" / "model.json").read_text())
+    (tmp_path / "model" / "model.json").write_text(json.dumps({**document, **change}))
     with pytest.raises(GcabError, match="damaged"):
         ContinualClassifier.load(tmp_path / "model")
 
@@ -281,4 +287,4 @@ def test_models_that_cannot_be_loaded(tmp_path: Path) -> None:
 def test_the_package_offers_the_classifier() -> None:
     assert gcab.ContinualClassifier is ContinualClassifier
     with pytest.raises(AttributeError, match="Classifier"):
-        _ = gcab.Classifier  # type: ignore[attr-defined]
+        _ = gcab.Classifier

@@ -101,9 +101,7 @@ def test_a_full_disk_leaves_the_old_model(syncs: int, model: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("moment", [1, 2])
-def test_a_save_that_is_killed_between_its_steps(
-    moment: int, model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_save_that_is_killed_between_its_steps(moment: int, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class KilledError(BaseException):
         """Stands for a process that ends here."""
 
