@@ -108,6 +108,16 @@ def make_parser(given: Sequence[str]) -> Parser:
     compare = verb("compare", compare_verb, "rank runs in a table: mean and deviation over seeds")
     compare.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run folders, or folders of runs")
 
+    bench = verb("bench", bench_verb, "measure speed, reference against fast: training step, inference, operations")
+    bench.add_argument("--profile", default="extended", help="extended, official or paper (extended)")
+    bench.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
+    bench.add_argument("--precision", choices=("auto", "float32", "bfloat16"), default="auto", help="(auto)")
+    bench.add_argument("--only", choices=("training", "inference"), help="leave the other out")
+    bench.add_argument("--tasks", type=numbers, metavar="T,...", help="numbers of tasks learned before inference")
+    bench.add_argument("--batches", type=numbers, metavar="B,...", help="images classified at once")
+    bench.add_argument("--quick", action="store_true", help="a tiny network and few repetitions: seconds on a CPU")
+    bench.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
+
     listing = verb("list", list_verb, "list what is there: methods, scenarios or data sets")
     listing.add_argument("what", choices=("methods", "scenarios", "datasets"))
     return parser
@@ -118,6 +128,7 @@ def add_train_arguments(parser: Parser, given: Sequence[str]) -> None:
     from gcab.config import DEFAULT_PROFILE, PROFILES, RunConfig, describe_type, leaves
     from gcab.methods.registry import methods
 
+    parser.usage = "gcab train SCENARIO [options]"  # argparse would list every setting
     parser.add_argument("scenario", metavar="SCENARIO", help="such as cifar100/10 (see: gcab list scenarios)")
     parser.add_argument("--method", default="gcab", help="see: gcab list methods (gcab)")
     parser.add_argument("--profile", default=DEFAULT_PROFILE, help=f"{', '.join(PROFILES)} ({DEFAULT_PROFILE})")
@@ -136,6 +147,13 @@ def add_train_arguments(parser: Parser, given: Sequence[str]) -> None:
     for key, kind, value in leaves(RunConfig(options=options)):
         if "." in key and key not in ("scenario.name", "scenario.dataset", "scenario.tasks"):
             settings.add_argument(f"--{key}", metavar="X", help=escape_percent(f"{describe_type(kind)} ({value})"))
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Positive whole numbers with commas between."""
+    if not all(part.isdecimal() and int(part) > 0 for part in text.split(",")):
+        raise argparse.ArgumentTypeError(f"'{text}' is not whole numbers with commas between, such as 1,10")
+    return tuple(int(part) for part in text.split(","))
 
 
 def escape_percent(text: str) -> str:
@@ -212,6 +230,16 @@ def compare_verb(verb: argparse.Namespace, console: Console) -> None:
     from gcab.runs.folder import find_runs
 
     console.print(compare_table(find_runs(verb.runs)).rich())
+
+
+def bench_verb(verb: argparse.Namespace, console: Console) -> None:
+    from gcab.bench.command import run_bench
+    from gcab.bench.workload import make_workload
+    from gcab.devices import choose_device
+
+    device = choose_device(verb.device)
+    work = make_workload(verb.profile, device, verb.precision, verb.only, verb.quick, verb.tasks, verb.batches)
+    run_bench(work, verb.json, console, verb.command)
 
 
 def list_verb(verb: argparse.Namespace, console: Console) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gcab.errors import GcabError
 from gcab.methods.method import Batch, Method, Progress, Setting, Task, TaskImages, binary_cross_entropy
@@ -36,8 +36,8 @@ class GcabOptions:
     schedule: Literal["paper", "official"] = "official"  # s reaches s_max at an epoch's last batch: paper
     gate_gradient: Literal["plain", "compensated"] = "compensated"  # text: not mentioned, so plain
     gate_limit: float = 6.0  # embeddings are clamped to ± this; 0: not clamped (text: not mentioned)
-    statistics: bool = False  # class statistics say which task, the heads which class; not in the paper
-    statistics_weight: float = 100.0
+    statistics: bool = False  # class statistics join the heads' decision; not in the paper
+    statistics_weight: float = 1.0
     network: NetworkOptions = field(default_factory=NetworkOptions)
 
     def __post_init__(self) -> None:
@@ -92,10 +92,9 @@ class Gcab(Method):
         self.network.grow(task.classes, projector=self.options.drift == "pfr")
         if self.options.statistics:
             self.statistics.grow(task.classes)
-            self.statistics.to(self.network.gate_in.used.device)
 
     def begin_task(self, task: Task) -> None:
-        if task.index > 0 and self.options.drift != "none":
+        if task.index > 0 and (self.options.drift != "none" or self.options.statistics):
             self.teacher = Frozen(self.network.encoder)
 
     def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:
@@ -106,7 +105,7 @@ class Gcab(Method):
         terms = {"classification": self.classification(features, gates, batch.labels)}
         if network.options.gates:
             terms["sparsity"] = self.options.lambda_gcab * self.sparsity(gates)
-        if self.teacher is not None:
+        if self.teacher is not None and self.options.drift != "none":
             projected = network.cascade.newest(features) if self.options.drift == "pfr" else features
             distance = drift_distance(self.options.distance, projected, self.teacher(batch.images))
             terms["drift"] = self.options.lambda_pfr * distance
@@ -157,15 +156,20 @@ class Gcab(Method):
             for gate in (self.network.gate_in, self.network.gate_hidden):
                 gate.clamp(self.network.tasks - 1, self.options.gate_limit)
 
-    @torch.no_grad()
-    def end_task(self, task: Task, data: TaskImages) -> None:
+    def end_task(self, task: Task, data: TaskImages) -> None:  # noqa: ARG002
+        if self.options.statistics:
+            if self.teacher is not None and self.options.compensation:
+                self.statistics.transport(self.pooled(self.teacher, data), self.pooled(self.network.encoder, data))
+            labels = data.labels.to(self.statistics.means.device)
+            self.statistics.fit(self.pooled(self.network.encoder, data), labels)
         self.teacher = None
         self.network.finish()
-        if self.options.statistics:
-            batches = data.images.split(500)
-            device = self.network.gate_in.used.device
-            features = [self.features(self.setting.normalise(batch.to(device))).float() for batch in batches]
-            self.statistics.fit_newest(torch.cat(features), data.labels.to(device) - task.first)
+
+    @torch.no_grad()
+    def pooled(self, encoder: nn.Module, data: TaskImages) -> Tensor:
+        """An encoder's pooled features of all images of a task."""
+        batches = (batch.to(self.statistics.means.device) for batch in data.images.split(500))
+        return torch.cat([self.statistics.pool(encoder(self.setting.normalise(batch))) for batch in batches])
 
     def predict(self, images: Tensor) -> Tensor:
         return self.decide(images, self.network.logits)
@@ -175,16 +179,17 @@ class Gcab(Method):
         return lambda images: self.decide(images, decoder)
 
     def decide(self, images: Tensor, decoder: Callable[[list[Tensor]], Tensor]) -> Tensor:
-        """Encode, undo the drift, decode for every task, and if asked let the statistics choose among tasks."""
-        spaces = self.network.spaces(self.network.encoder(images), self.options.compensation)
-        logits = decoder(spaces)
-        return self.identify_task(spaces, logits) if self.options.statistics else logits
+        """Encode, undo the drift, decode for every task; if asked, let the class statistics join the decision."""
+        features = self.network.encoder(images)
+        logits = decoder(self.network.spaces(features, self.options.compensation))
+        if not self.options.statistics:
+            return logits
+        return self.options.statistics_weight * self.statistics(features) + self.within_tasks(logits)
 
-    def identify_task(self, spaces: list[Tensor], logits: Tensor) -> Tensor:
-        """log P(task) + log P(class | task): the statistics choose among tasks, the heads within one."""
-        tasks = self.statistics.log_probability(spaces, self.options.statistics_weight)  # (T, B)
+    def within_tasks(self, logits: Tensor) -> Tensor:
+        """log P(class | task) of every head: what heads know, without comparing them with each other."""
         heads = logits.float().split(self.network.classes, dim=1)
-        return torch.cat([t[:, None] + head.log_softmax(dim=1) for t, head in zip(tasks, heads, strict=True)], dim=1)
+        return torch.cat([head.log_softmax(dim=1) for head in heads], dim=1)
 
     def features(self, images: Tensor) -> Tensor:
         return self.network.encoder(images)

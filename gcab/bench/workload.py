@@ -1,0 +1,95 @@
+"""What is measured: the paper's CIFAR-100 shapes with random images, or tiny ones for a try."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from gcab.assemble import build_method
+from gcab.bench.clock import Effort
+from gcab.config import RunConfig, resolve
+from gcab.methods.method import Method, Task, TaskImages
+from gcab.training.seeds import generator
+from gcab.training.trainer import finish, grow
+
+SCENARIO = "cifar100/10"
+CLASSES = 10  # per task
+TINY = {"encoder.width": 48, "encoder.heads": 4, "encoder.blocks": 2, "training.batch_size": 8}
+
+Say = Callable[[str], None]
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The settings of a benchmark; nothing in it was measured."""
+
+    config: RunConfig
+    device: torch.device
+    training_tasks: tuple[int, ...]  # 1-based
+    inference_tasks: tuple[int, ...]  # how many were learned
+    batches: tuple[int, ...]  # images classified at once
+    parts: tuple[str, ...]  # "training", "inference"
+    steps: int  # of training between two looks at the clock
+    effort: Effort
+    bfloat16: bool  # at inference
+
+
+def make_workload(
+    profile: str,
+    device: torch.device,
+    precision: str,
+    only: str | None,
+    quick: bool,
+    tasks: Sequence[int] | None = None,
+    batches: Sequence[int] | None = None,
+) -> Workload:
+    """`auto` is what the program itself does: it trains in bfloat16 on a GPU, and predicts in float32."""
+    changes = {"training.precision": precision, **(TINY if quick else {})}
+    return Workload(
+        config=resolve(SCENARIO, "gcab", profile, changes=changes),
+        device=device,
+        training_tasks=(1, 2, 3) if quick else (1, 2, 10),
+        inference_tasks=tuple(tasks or ((1, 2, 4) if quick else (1, 2, 5, 10, 20, 50))),
+        batches=tuple(batches or ((1, 8) if quick else (1, 128, 1024))),
+        parts=(only,) if only else ("training", "inference"),
+        steps=20 if device.type == "cuda" else 1,
+        effort=Effort(calls=3, seconds=0.05) if quick else Effort(calls=3, seconds=1.0),
+        bfloat16=precision == "bfloat16",
+    )
+
+
+def tasks_of(count: int) -> tuple[Task, ...]:
+    names = [f"class {label}" for label in range(count * CLASSES)]
+    return tuple(Task(i, i * CLASSES, tuple(names[i * CLASSES : (i + 1) * CLASSES])) for i in range(count))
+
+
+def random_images(config: RunConfig, task: Task, count: int) -> TaskImages:
+    """Noise, equally many images of each class."""
+    size, random = config.scenario.image_size, generator(config.seed, "bench", task.index)
+    images = torch.randint(0, 256, (count, 3, size, size), dtype=torch.uint8, generator=random)
+    return TaskImages(images, task.first + torch.arange(count) % task.classes)
+
+
+def growing(config: RunConfig, device: torch.device, count: int) -> Iterator[tuple[Task, Method]]:
+    """The method as it is when each task begins; the task ends, untrained, when the next one is asked for."""
+    method = build_method(config).to(device)
+    for task in tasks_of(count):
+        grow(method, task, config.seed)
+        yield task, method
+        finish(method.eval(), task, random_images(config, task, 2 * task.classes), config.seed)
+
+
+def learned(config: RunConfig, device: torch.device, count: int) -> Method:
+    """A method that has `count` tasks behind it, with the gates and statistics of finished tasks."""
+    *_, (_, method) = growing(config, device, count)
+    return method
+
+
+def flops_of(call: Callable[[], object]) -> int:
+    """Floating-point operations of all matrix products; on meta tensors, where fused attention counts too."""
+    with FlopCounterMode(display=False) as counter:
+        call()
+    return int(counter.get_total_flops())
