@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -9,13 +10,15 @@ from torch import Tensor
 from gcab.bench.clock import require_agreement, time_ways
 from gcab.bench.workload import Row, Say, Workload, flops_of, learned, tasks_of
 from gcab.evaluation.cost import count_macs, meta_method
+from gcab.methods.gcab import Gcab
 from gcab.methods.method import Method
+from gcab.model.folded import FoldedDecoder
 from gcab.training.seeds import generator
 
 TOLERANCE = {"float32": 1e-3, "bfloat16": 5e-2}
 WARM_UP = 3  # calls before recording
 
-Predict = Callable[[Tensor], Tensor]
+Call = Callable[[], Tensor]
 
 
 def time_inference(work: Workload, say: Say) -> list[Row]:
@@ -23,32 +26,43 @@ def time_inference(work: Workload, say: Say) -> list[Row]:
     rows: list[Row] = []
     size = work.config.scenario.image_size
     for tasks in work.inference_tasks:
-        method = learned(work.config, work.device, tasks)
-        ways = {"reference": method.predict, "fast": method.predictor()}
+        method = cast(Gcab, learned(work.config, work.device, tasks))
         for batch in work.batches:
             say(f"inference, tasks learned {tasks}, batch {batch}")
             random = generator(work.config.seed, "bench", batch)
             images = torch.randn(batch, 3, size, size, generator=random).to(work.device)
-            rows += [{"tasks": tasks, "batch": batch, **row} for row in time_batch(work, ways, images)]
+            for part, ways in parts_of(method, images).items():
+                rows += [{"tasks": tasks, "batch": batch, "part": part, **row} for row in time_part(work, ways, batch)]
     return rows
 
 
+def parts_of(method: Gcab, images: Tensor) -> dict[str, dict[str, Call]]:
+    """Part -> way -> call: the whole prediction, and what it is made of beside the cascade, which all ways share."""
+    network = method.network
+    with torch.inference_mode():
+        spaces = network.spaces(network.encoder(images), method.options.compensation)
+    return {
+        "whole": {"reference": partial(method.predict, images), "fast": partial(method.predictor(), images)},
+        "passes": {"reference": partial(network.logits, spaces), "fast": partial(FoldedDecoder(network), spaces)},
+        "encoder": {"reference": partial(network.encoder, images)},
+    }
+
+
 @torch.inference_mode()
-def time_batch(work: Workload, ways: dict[str, Predict], images: Tensor) -> list[Row]:
-    """All ways for one batch, once they agree: closely in float32, and as far as it reaches in bfloat16."""
-    require_same_logits(ways, images, "float32")
+def time_part(work: Workload, ways: dict[str, Call], batch: int) -> list[Row]:
+    """All ways, once they agree: closely in float32, and as far as it reaches in bfloat16."""
+    require_same_result(ways, "float32")
     if work.bfloat16:
-        ways = {name: in_bfloat16(way) for name, way in ways.items()}
-    if work.device.type == "cuda":
-        ways = {**ways, "recorded": record(ways["fast"], images)}
-    require_same_logits(ways, images, "bfloat16" if work.bfloat16 else "float32")
-    calls = {name: partial(way, images) for name, way in ways.items()}
-    timed = time_ways(calls, work.device, work.effort)
+        ways = {name: partial(in_bfloat16, way, work.device) for name, way in ways.items()}
+    if work.device.type == "cuda" and "fast" in ways:
+        ways = {**ways, "recorded": record(ways["fast"])}
+    require_same_result(ways, "bfloat16" if work.bfloat16 else "float32")
+    timed = time_ways(ways, work.device, work.effort)
     return [
         {
             "way": name,
             "seconds": one.seconds,
-            "images_per_second": len(images) / one.seconds,
+            "images_per_second": batch / one.seconds,
             "speed_up": timed["reference"].seconds / one.seconds,
             "peak_bytes": one.peak_bytes,
         }
@@ -56,36 +70,32 @@ def time_batch(work: Workload, ways: dict[str, Predict], images: Tensor) -> list
     ]
 
 
-def require_same_logits(ways: dict[str, Predict], images: Tensor, precision: str) -> None:
-    expected = ways["reference"](images).float()
+def require_same_result(ways: dict[str, Call], precision: str) -> None:
+    expected = ways["reference"]().float()
     for name, way in ways.items():
-        what = f"the {precision} logits of {name} and reference predictions"
-        require_agreement(what, expected, way(images).float(), TOLERANCE[precision])
+        what = f"the {precision} results of {name} and reference predictions"
+        require_agreement(what, expected, way().float(), TOLERANCE[precision])
 
 
-def in_bfloat16(predict: Predict) -> Predict:
-    def cast(images: Tensor) -> Tensor:
-        with torch.autocast(images.device.type, torch.bfloat16):
-            return predict(images)
-
-    return cast
+def in_bfloat16(call: Call, device: torch.device) -> Tensor:
+    with torch.autocast(device.type, torch.bfloat16):
+        return call()
 
 
-def record(predict: Predict, images: Tensor) -> Predict:
-    """A prediction as a CUDA graph: the host asks once, not once for every kernel."""
-    graph, stream, static = torch.cuda.CUDAGraph(), torch.cuda.Stream(), images.clone()
+def record(call: Call) -> Call:
+    """The call as a CUDA graph: the host asks once, not once for every kernel."""
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         for _ in range(WARM_UP):
-            predict(static)
+            call()
     torch.cuda.current_stream().wait_stream(stream)
     with torch.cuda.graph(graph):
-        logits = predict(static)
+        result = call()
 
-    def replay(given: Tensor) -> Tensor:
-        static.copy_(given)
+    def replay() -> Tensor:
         graph.replay()
-        return logits
+        return result
 
     return replay
 

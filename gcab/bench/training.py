@@ -25,8 +25,9 @@ TOLERANCE = 0.05  # of an epoch's mean losses: compiled code draws other paths t
 def time_training(work: Workload, say: Say) -> list[Row]:
     """Every way to train each of the chosen tasks, with the share of the device's matrix-product rate it reaches."""
     ways: dict[str, Callable[[Step, Feed], Steps]] = {"plain": PlainSteps}
-    if work.device.type == "cuda":
+    if recording_works(work.device):
         ways["recorded"] = CapturedSteps
+    rate = matmul_rate(work.device, trains_in_bfloat16(work))
     rows: list[Row] = []
     for task, method in growing(work.config, work.device, max(work.training_tasks)):
         number = task.index + 1
@@ -38,9 +39,13 @@ def time_training(work: Workload, say: Say) -> list[Row]:
             say(f"training task {number}, {way}")
             row, losses[way] = time_steps(work, method, task, make_steps)
             require_agreement(f"the losses of {way} and plain training", losses["plain"], losses[way], TOLERANCE)
-            share = flops / (row["seconds"] * row["matmul_flops_per_second"])
-            rows.append({"task": number, "way": way, **row, "flops": flops, "share_of_matmul_rate": share})
+            reached = {"matmul_flops_per_second": rate, "share_of_matmul_rate": flops / row["seconds"] / rate}
+            rows.append({"task": number, "way": way, **row, "flops": flops, **reached})
     return rows
+
+
+def recording_works(device: torch.device) -> bool:
+    return device.type == "cuda"
 
 
 def time_steps(
@@ -74,7 +79,6 @@ def time_steps(
         "images_per_second": training.batch_size / seconds,
         "start_up_seconds": start_up,
         "peak_bytes": peak,
-        "matmul_flops_per_second": matmul_rate(device, trainer.bfloat16),
     }
     return row, losses
 

@@ -55,15 +55,21 @@ def test_every_step_is_timed_twice(figures: Figures) -> None:
 
 
 def test_every_prediction_is_timed_twice(figures: Figures) -> None:
-    cases = [(row["tasks"], row["batch"], row["way"]) for row in figures["inference"]]
-    assert cases == [(t, b, way) for t in (1, 2, 4) for b in (1, 8) for way in ("reference", "fast")]
-    for reference, fast in zip(figures["inference"][::2], figures["inference"][1::2], strict=True):
-        assert len(reference["seconds"]) == len(fast["seconds"]) == 2
-        assert reference["speed_up"] == [1, 1]
+    parts = [("whole", "reference"), ("whole", "fast"), ("passes", "reference"), ("passes", "fast")]
+    expected = [(t, b, *way) for t in (1, 2, 4) for b in (1, 8) for way in (*parts, ("encoder", "reference"))]
+    found = {(row["tasks"], row["batch"], row["part"], row["way"]): row for row in figures["inference"]}
+    assert list(found) == expected
+    for (tasks, batch, part, _), row in found.items():
+        reference = found[tasks, batch, part, "reference"]
+        assert row["peak_bytes"] is None
+        assert len(row["seconds"]) == 2
         for at in (0, 1):
-            assert fast["seconds"][at] > 0
-            assert fast["speed_up"][at] == pytest.approx(reference["seconds"][at] / fast["seconds"][at])
-            assert fast["images_per_second"][at] == pytest.approx(fast["batch"] / fast["seconds"][at])
+            assert row["seconds"][at] > 0
+            assert row["speed_up"][at] == pytest.approx(reference["seconds"][at] / row["seconds"][at])
+            assert row["images_per_second"][at] == pytest.approx(batch / row["seconds"][at])
+    for whole in (row for row in figures["inference"] if row["part"] == "whole" and row["batch"] == 8):
+        encoder = found[whole["tasks"], 8, "encoder", "reference"]
+        assert min(encoder["seconds"]) < max(whole["seconds"])
 
 
 def test_operations_are_those_of_the_cost_estimate(figures: Figures) -> None:

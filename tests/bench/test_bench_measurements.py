@@ -63,7 +63,7 @@ def test_a_fast_prediction_that_differs_is_not_timed(monkeypatch: pytest.MonkeyP
         return lambda images: right(images) + 0.01 * torch.arange(20)
 
     monkeypatch.setattr(Gcab, "predictor", slightly_wrong)
-    with pytest.raises(GcabError, match="the float32 logits of fast and reference predictions differ by"):
+    with pytest.raises(GcabError, match="the float32 results of fast and reference predictions differ by"):
         time_inference(tiny(), lambda _: None)
 
 
