@@ -67,6 +67,10 @@ class RunConfig:
     training: TrainingConfig = field(default_factory=TrainingConfig)
     options: Any = None  # the method's own dataclass
 
+    def features_per_batch(self) -> int:
+        """Numbers that leave the encoder in a training step."""
+        return self.training.batch_size * self.encoder.tokens(self.scenario.image_size) * self.encoder.width
+
     def check(self) -> None:
         """Refuse combinations that cannot be built."""
         encoder, size = self.encoder, self.scenario.image_size

@@ -1,8 +1,13 @@
 """Which device to compute on."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 from gcab.errors import GcabError
+
+SMALL = 2**18  # numbers in a batch's features below which threads wait for each other longer than they work
 
 
 def choose_device(name: str) -> torch.device:
@@ -20,3 +25,15 @@ def choose_device(name: str) -> torch.device:
     if device.type not in ("cpu", "cuda"):
         raise GcabError(f"device '{name}' is not supported: give auto, cpu, cuda or cuda:N.")
     return device
+
+
+@contextmanager
+def suitable_threads(device: torch.device, features: int) -> Iterator[None]:
+    """One thread while a CPU works on batches of few numbers; as many as there were for larger ones and afterwards."""
+    before = torch.get_num_threads()
+    if device.type == "cpu" and features < SMALL:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -15,6 +15,7 @@ from gcab.config import RunConfig, config_hash, to_dict
 from gcab.data.augment import Augment
 from gcab.data.images import ImageSet
 from gcab.data.registry import dataset
+from gcab.devices import suitable_threads
 from gcab.errors import GcabError
 from gcab.evaluation.evaluate import Evaluator
 from gcab.evaluation.metrics import results_from_records, summary
@@ -76,7 +77,8 @@ def run_experiment(
         run = RunFolder.prepare(path, document)
         final = run.final()
         if final is None:
-            final = Experiment(config, data, run, device, observe, checkpoint_seconds).finish()
+            with suitable_threads(device, config.features_per_batch()):
+                final = Experiment(config, data, run, device, observe, checkpoint_seconds).finish()
         return final
 
 

@@ -20,7 +20,7 @@ from gcab.config import RunConfig, override, resolve
 from gcab.data.arrays import Images, as_batch, as_images, natural_size
 from gcab.data.augment import Augment
 from gcab.data.folder import labelled_files
-from gcab.devices import choose_device
+from gcab.devices import choose_device, suitable_threads
 from gcab.errors import GcabError
 from gcab.methods.method import Method, Task, TaskImages
 from gcab.training.trainer import Epoch, Trainer, finish, grow
@@ -161,8 +161,9 @@ class ContinualClassifier:
         augment = Augment(config.augment, method.setting.mean, method.setting.std)
         grow(method, task, config.seed)
         method.begin_task(task)
-        Trainer(method, config.training, augment, self.device, config.seed).fit(task, data, after_epoch)
-        finish(method, task, data, config.seed)
+        with suitable_threads(self.device, config.features_per_batch()):
+            Trainer(method, config.training, augment, self.device, config.seed).fit(task, data, after_epoch)
+            finish(method, task, data, config.seed)
         return method.eval()
 
     def _ready(self, pixels: Tensor) -> Tensor:

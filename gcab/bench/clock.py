@@ -76,5 +76,6 @@ def require_agreement(what: str, expected: Tensor, found: Tensor, tolerance: flo
     error = ((found - expected).abs().amax() / expected.abs().amax()).item()
     if not error <= tolerance:  # also where it is not a number
         raise GcabError(
-            f"{what} differ by {error:.2g} of the largest, more than {tolerance:g}: their speed is not compared; please report this."
+            f"{what} differ by {error:.2g} of the largest value, more than {tolerance:g}: "
+            "their speed is not compared; please report this."
         )

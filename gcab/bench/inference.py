@@ -15,7 +15,7 @@ from gcab.methods.method import Method
 from gcab.model.folded import FoldedDecoder
 from gcab.training.seeds import generator
 
-TOLERANCE = {"float32": 1e-3, "bfloat16": 5e-2}
+TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2}
 WARM_UP = 3  # calls before recording
 
 Call = Callable[[], Tensor]

@@ -24,7 +24,7 @@ def tables(figures: Row) -> list[Table]:
 
 def milliseconds(seconds: Sequence[float]) -> str:
     mean = statistics.fmean(seconds)
-    return f"{1000 * mean:.2f} ± {50 * (max(seconds) - min(seconds)) / mean:.0f} %"
+    return f"{1000 * mean:.2f} ±{50 * (max(seconds) - min(seconds)) / mean:.0f}%"
 
 
 def megabytes(count: int | None) -> str:

@@ -17,7 +17,6 @@ from gcab.training.feed import Feed
 from gcab.training.schedule import make_optimiser
 from gcab.training.seeds import generator, seeded
 from gcab.training.step import PlainSteps, Step, Steps
-from gcab.training.trainer import Trainer
 
 TOLERANCE = 0.05  # of an epoch's mean losses: compiled code draws other paths to drop
 
@@ -27,7 +26,7 @@ def time_training(work: Workload, say: Say) -> list[Row]:
     ways: dict[str, Callable[[Step, Feed], Steps]] = {"plain": PlainSteps}
     if recording_works(work.device):
         ways["recorded"] = CapturedSteps
-    rate = matmul_rate(work.device, trains_in_bfloat16(work))
+    rate = matmul_rate(work.device, work.config.training.precision == "bfloat16")
     rows: list[Row] = []
     for task, method in growing(work.config, work.device, max(work.training_tasks)):
         number = task.index + 1
@@ -54,13 +53,10 @@ def time_steps(
     """One step's cost and an epoch's mean losses; the method is left as it was."""
     config, device, training = work.config, work.device, work.config.training
     feed = Feed(random_images(config, task, work.steps * training.batch_size), training.batch_size, device)
-    trainer = Trainer(
-        method.train(), training, Augment(config.augment, method.setting.mean, method.setting.std), device, config.seed
-    )
-    method.zero_grad(set_to_none=True)
-    random = torch.Generator(device)
-    optimiser = make_optimiser(training, method.parameters())
-    step = Step(method, optimiser, trainer.augment, random, training.clip, trainer.bfloat16)
+    method.train().zero_grad(set_to_none=True)
+    optimiser, random = make_optimiser(training, method.parameters()), torch.Generator(device)
+    augment = Augment(config.augment, method.setting.mean, method.setting.std)
+    step = Step(method, optimiser, augment, random, training.clip, training.precision == "bfloat16")
     forget_peak(device)
     wait_for(device)
     start = time.perf_counter()

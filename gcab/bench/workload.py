@@ -47,7 +47,8 @@ def make_workload(
     batches: Sequence[int] | None = None,
 ) -> Workload:
     """`auto` is what the program itself does: it trains in bfloat16 on a GPU, and predicts in float32."""
-    changes = {"training.precision": precision, **(TINY if quick else {})}
+    training = {"auto": "bfloat16" if device.type == "cuda" else "float32"}.get(precision, precision)
+    changes = {"training.precision": training, **(TINY if quick else {})}
     return Workload(
         config=resolve(SCENARIO, "gcab", profile, changes=changes),
         device=device,

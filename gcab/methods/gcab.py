@@ -57,7 +57,7 @@ class Gcab(Method):
         "extended": {
             "options.bce_heads": "new",
             "options.distance": "rms",
-            "options.lambda_pfr": 1.0,
+            "options.lambda_pfr": 2.0,
             "options.network.projector": "residual",
             "options.statistics": True,
         },

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gcab.bench.tables import tables
 from gcab.cli import main
 from gcab.config import from_dict
 from gcab.evaluation.cost import count_macs, meta_method
@@ -56,7 +57,7 @@ def test_every_step_is_timed_twice(figures: Figures) -> None:
 
 def test_every_prediction_is_timed_twice(figures: Figures) -> None:
     parts = [("whole", "reference"), ("whole", "fast"), ("passes", "reference"), ("passes", "fast")]
-    expected = [(t, b, *way) for t in (1, 2, 4) for b in (1, 8) for way in (*parts, ("encoder", "reference"))]
+    expected = [(t, b, *way) for t in (1, 3) for b in (1, 8) for way in (*parts, ("encoder", "reference"))]
     found = {(row["tasks"], row["batch"], row["part"], row["way"]): row for row in figures["inference"]}
     assert list(found) == expected
     for (tasks, batch, part, _), row in found.items():
@@ -74,7 +75,7 @@ def test_every_prediction_is_timed_twice(figures: Figures) -> None:
 
 def test_operations_are_those_of_the_cost_estimate(figures: Figures) -> None:
     config = from_dict(figures["config"])
-    assert [row["tasks"] for row in figures["counts"]] == [1, 2, 4]
+    assert [row["tasks"] for row in figures["counts"]] == [1, 3]
     for row in figures["counts"]:
         tasks = tuple(Task(i, 10 * i, tuple("abcdefghij")) for i in range(row["tasks"]))
         encoder, whole = count_macs(meta_method(config, tasks), 32)
@@ -96,11 +97,26 @@ def test_tables_show_what_was_asked_for(capsys: pytest.CaptureFixture[str]) -> N
     assert "Training" not in printed
 
 
-def test_without_a_gpu_recorded_steps_are_said_to_be_missing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "--quick", "--only", "training", "--device", "cpu"]) == 0
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "Recorded steps need a GPU: not available here." in printed
-    assert "Inference in" not in printed
+def test_without_a_gpu_recorded_steps_are_said_to_be_missing(figures: Figures) -> None:
+    training, inference, counts = tables(figures)
+    assert "Recorded steps need a GPU: not available here." in training.note
+    assert [row[0] for row in training.rows] == ["1, plain", "2, plain", "3, plain"]
+    assert [row[0] for row in inference.rows] == ["1, 1", "1, 8", "3, 1", "3, 8"]
+    assert [row[0] for row in counts.rows] == ["1", "3"]
+    assert [table.title for table in tables({**figures, "inference": []})] == [training.title, counts.title]
+
+
+def test_with_a_gpu_tables_show_recorded_steps_start_up_and_memory(figures: Figures) -> None:
+    steps = [{**figures["training"][0], "way": "recorded", "seconds": [0.002, 0.003], "start_up_seconds": [40.0, 3.25]}]
+    steps[0]["peak_bytes"] = 1_500_000_000
+    whole = [row for row in figures["inference"] if (row["part"], row["way"]) == ("whole", "fast")]
+    replayed = [{**row, "way": "recorded", "images_per_second": [3000.0, 5000.0]} for row in whole]
+    training, inference, _ = tables({**figures, "training": steps, "inference": figures["inference"] + replayed})
+    [row] = training.rows
+    assert (row[0], row[1], row[4], row[5]) == ("1, recorded", "2.50 ±20%", "40.0, 3.2", "1500")
+    assert "not available" not in training.note
+    assert "recorded ms" in inference.columns
+    assert {row[-1] for row in inference.rows} == {"4000"}
 
 
 @pytest.mark.parametrize(
@@ -115,9 +131,7 @@ def test_without_a_gpu_recorded_steps_are_said_to_be_missing(capsys: pytest.Capt
         (["--json", "."], "--json . is a folder"),
     ],
 )
-def test_a_mistake_is_one_sentence(
-    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_mistake_is_one_sentence(arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--quick", "--device", "cpu", *arguments]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
