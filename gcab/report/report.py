@@ -25,6 +25,7 @@ from gcab.report.tables import (
     results_of,
     run_label,
 )
+from gcab.runs.files import write_bytes
 from gcab.runs.folder import RunFolder
 from gcab.version import VERSION
 
@@ -54,8 +55,7 @@ def write_report(runs: Sequence[RunFolder], out: Path) -> Path:
         date=_date(datetime.now(UTC).timestamp()),
         version=VERSION,
     )
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(page, encoding="utf-8")
+    write_bytes(out, page.encode())
     return out
 
 

@@ -17,6 +17,9 @@ NOTHING = "–"
 MEGABYTE = 1_000_000
 WIDEST = 8  # columns
 LABEL_SETTINGS = 3  # more would not fit a legend
+TOLD_IN_ANY_CASE = ("scenario.name", "training.epochs")
+
+Settings = Mapping[str, Any]  # dotted key -> value
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,7 @@ def group_runs(runs: Sequence[RunFolder]) -> list[Group]:
         members.setdefault(run.group, []).append(run)
     groups = [sorted(group, key=lambda run: run.seed) for group in members.values()]
     settings = [dict(_settings(group[0].config)) for group in groups]
-    labels = [_label(group[0].method, own, settings) for group, own in zip(groups, settings, strict=True)]
+    labels = [_label(own, settings) for own in settings]
     for index, group in enumerate(groups):
         if labels.count(labels[index]) > 1:  # settings that only one of them knows, as after a change of version
             labels[index] += f" [{group[0].group.rpartition('/')[2]}]"
@@ -190,18 +193,24 @@ def _settings(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
     for key, value in config.items():
         if isinstance(value, Mapping):
             yield from _settings(value, f"{prefix}{key}.")
-        elif prefix or key not in ("method", "seed"):
+        elif prefix or key != "seed":
             yield f"{prefix}{key}", value
 
 
-def _label(method: str, own: Mapping[str, Any], everyone: Sequence[Mapping[str, Any]]) -> str:
-    """A setting is worth showing where those who have it disagree; another method's options say nothing here."""
-    telling = [
-        f"{key.removesuffix('.name').rpartition('.')[2]}={value}"
-        for key, value in own.items()
-        if any(key in other and other[key] != value for other in everyone)
-    ]
+def _label(own: Settings, everyone: Sequence[Settings]) -> str:
+    """A setting is worth showing where those of the same method and profile disagree.
+
+    Another method's options say nothing here, and another profile stands for all it changes; only what was trained on
+    and for how long is told in any case.
+    """
+    alike = [other for other in everyone if other["method"] == own["method"]]
+    peers = [other for other in alike if other.get("profile") == own.get("profile")]
+    telling = [str(own["profile"])] if len(peers) < len(alike) else []
+    for key, value in own.items():
+        rivals = everyone if key in TOLD_IN_ANY_CASE else peers
+        if any(key in other and other[key] != value for other in rivals):
+            telling.append(f"{key.removesuffix('.name').rpartition('.')[2]}={value}")
     if not telling:
-        return method
+        return str(own["method"])
     more = [f"{len(telling) - LABEL_SETTINGS} more"] if len(telling) > LABEL_SETTINGS else []
-    return f"{method} ({', '.join(telling[:LABEL_SETTINGS] + more)})"
+    return f"{own['method']} ({', '.join(telling[:LABEL_SETTINGS] + more)})"

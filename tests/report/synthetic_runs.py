@@ -25,6 +25,7 @@ def write_run(
     options: Mapping[str, Any] | None = None,
     names: list[str] | None = None,
     epochs: int = 12,
+    profile: str = "paper",
 ) -> RunFolder:
     """A run of `method`, finished unless it `learned` fewer tasks than it has."""
     settings = dict(options or {})
@@ -39,7 +40,7 @@ def write_run(
         "device": "CPU, 1 thread",
         "command": f"gcab train toy-{tasks} --method {method} --seed {seed}",
         "config": {
-            "profile": "paper",
+            "profile": profile,
             "method": method,
             "seed": seed,
             "scenario": {"name": f"toy-{tasks}", "tasks": tasks},

@@ -135,3 +135,18 @@ def test_a_table_wider_than_long_is_turned(columns: int) -> None:
 
 def test_no_runs_give_empty_tables() -> None:
     assert compare_table([]).rows == accuracy_table([]).rows == memory_table([]).rows == []
+
+
+def test_a_profile_stands_for_all_it_changes(tmp_path: Path) -> None:
+    runs = [
+        write_run(tmp_path, "gcab", 1, 2, profile="extended", options={"lambda_pfr": 2.0, "compensation": True}),
+        write_run(tmp_path, "gcab", 1, 2, profile="extended", options={"lambda_pfr": 2.0, "compensation": False}),
+        write_run(tmp_path, "gcab", 1, 2, profile="official", options={"lambda_pfr": 0.001, "compensation": True}),
+        write_run(tmp_path, "finetune", 1, 2, profile="extended"),
+    ]
+    assert [group.label for group in group_runs(runs)] == [
+        "gcab (extended, compensation=True)",
+        "gcab (extended, compensation=False)",
+        "gcab (official)",
+        "finetune",
+    ]

@@ -9,8 +9,9 @@ import torch
 from counting_method import SETTING, CountingMethod
 from torch import Tensor, nn
 
-from gcab.config import TrainingConfig
+from gcab.config import TrainingConfig, resolve
 from gcab.data.augment import Augment, AugmentConfig
+from gcab.devices import suitable_threads
 from gcab.errors import GcabError
 from gcab.methods.method import Batch, Progress, Task, TaskImages
 from gcab.training.trainer import Epoch, Halfway, Trainer, finish, grow, require_finite
@@ -196,3 +197,16 @@ def test_only_learning_parameters_reach_the_optimiser() -> None:
     [group] = trainer.optimiser.param_groups
     assert [id(parameter) for parameter in group["params"]] == [id(method.weight)]
     assert isinstance(method.weight, nn.Parameter)
+
+
+def test_small_networks_train_on_one_thread_and_large_ones_on_all() -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        with suitable_threads(CPU, resolve("digits/5", "gcab").features_per_batch()):
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+        with suitable_threads(CPU, resolve("cifar100/10", "gcab").features_per_batch()):
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
