@@ -58,6 +58,10 @@ class Scenario:
 
     @staticmethod
     def build(config: ScenarioConfig, seed: int, classes: Sequence[str]) -> "Scenario":
+        if len(classes) < 2:
+            raise GcabError(
+                f"{config.dataset} has one class only ('{classes[0]}'): there must be at least two to tell apart."
+            )
         order = class_order(config, seed, len(classes))
         sizes = config.sizes or equal_sizes(len(classes), config.tasks)
         if len(sizes) != config.tasks or sum(sizes) != len(classes) or min(sizes) < 1:

@@ -138,3 +138,8 @@ def test_a_stream_has_its_own_copy_of_the_images() -> None:
     scenario = Scenario.build(config(tasks=1), 1, CLASSES)
     train = scenario.open(scenario.tasks[0], data).train()
     assert train.images.data_ptr() != data.images.data_ptr()
+
+
+def test_one_class_only_is_refused() -> None:
+    with pytest.raises(GcabError, match=r"one class only \('bird'\)"):
+        Scenario.build(ScenarioConfig(name="folder/1", dataset="folder", tasks=1), 1, ["bird"])
