@@ -18,6 +18,7 @@ demo: setup
 	$(BIN)/gcab demo
 
 test: lint
+	$(BIN)/coverage erase
 	OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest -n 2
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=90 --skip-covered
