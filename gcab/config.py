@@ -45,6 +45,9 @@ class TrainingConfig:
     clip: float = 10000.0  # largest gradient norm; 0: no clipping
     precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 on a GPU, float32 on a CPU
 
+    def in_bfloat16(self, on_gpu: bool) -> bool:
+        return self.precision == "bfloat16" or (self.precision == "auto" and on_gpu)
+
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "lr"):
             if not 0 < getattr(self, name) < math.inf:

@@ -54,10 +54,7 @@ def show(config: RunConfig, root: Path | None, device: torch.device, console: Co
     if not counts:
         console.print("training cost: give --data DIR to count the images", highlight=False)
         return
-    bfloat16 = config.training.precision == "bfloat16" or (
-        config.training.precision == "auto" and device.type == "cuda"
-    )
-    rate = matmul_rate(device, bfloat16)
+    rate = matmul_rate(device, config.training.in_bfloat16(on_gpu=device.type == "cuda"))
     console.print(
         f"training: {cost.training_flops / 1e12:.2f} TFLOP; at the {rate / 1e12:.2f} TFLOP/s of a large matrix "
         f"product on this {escape(device.type)}, at least {duration(cost.training_flops / rate)}",

@@ -158,10 +158,10 @@ class Gcab(Method):
 
     def end_task(self, task: Task, data: TaskImages) -> None:  # noqa: ARG002
         if self.options.statistics:
+            now = self.pooled(self.network.encoder, data)
             if self.teacher is not None and self.options.compensation:
-                self.statistics.transport(self.pooled(self.teacher, data), self.pooled(self.network.encoder, data))
-            labels = data.labels.to(self.statistics.means.device)
-            self.statistics.fit(self.pooled(self.network.encoder, data), labels)
+                self.statistics.transport(self.pooled(self.teacher, data), now)
+            self.statistics.fit(now, data.labels.to(now.device))
         self.teacher = None
         self.network.finish()
 

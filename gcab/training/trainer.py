@@ -54,7 +54,7 @@ class Trainer:
     ) -> None:
         self.method, self.config, self.augment, self.device, self.seed = method, config, augment, device, seed
         self.explain = explain
-        self.bfloat16 = config.precision == "bfloat16" or (config.precision == "auto" and device.type == "cuda")
+        self.bfloat16 = config.in_bfloat16(on_gpu=device.type == "cuda")
         self.optimiser: torch.optim.Optimizer | None = None
 
     def fit(
