@@ -6,11 +6,13 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from rich.console import Console
 from rich.markup import escape
 
+from gcab.commands import distill, export, learn, predict, serve
+from gcab.commands.verbs import Call
 from gcab.errors import GcabError, unknown
 from gcab.version import VERSION
 
@@ -59,8 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if rest:
             verb.parser.refuse(rest[0].partition("=")[0])
         verb.command = shlex.join(["gcab", *given])
-        verb.call(verb, console)
-        return 0
+        return verb.call(verb, console) or 0
     except GcabError as error:
         errors.print(f"[red]gcab:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         return 2
@@ -81,7 +82,7 @@ def make_parser(given: Sequence[str]) -> Parser:
     parser.add_argument("--version", action="version", version=f"gcab {VERSION}")
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    def verb(name: str, call: Any, summary: str, epilog: str = "") -> Parser:
+    def verb(name: str, call: Call, summary: str, epilog: str = "") -> Parser:
         added = verbs.add_parser(
             name, help=summary, description=summary, epilog=epilog, formatter_class=raw, allow_abbrev=False
         )
@@ -120,6 +121,9 @@ def make_parser(given: Sequence[str]) -> Parser:
 
     listing = verb("list", list_verb, "list what is there: methods, scenarios or data sets")
     listing.add_argument("what", choices=("methods", "scenarios", "datasets"))
+
+    for product in (learn, predict, distill, export, serve):
+        product.register(verb)
     return parser
 
 

@@ -5,7 +5,7 @@ b(x; Ψ^{t-1}) = `teacher`.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -172,24 +172,14 @@ class Gcab(Method):
         return torch.cat([self.statistics.pool(encoder(self.setting.normalise(batch))) for batch in batches])
 
     def predict(self, images: Tensor) -> Tensor:
-        return self.decide(images, self.network.logits)
+        return self.decision(self.network.logits)(images)
 
-    def predictor(self) -> Callable[[Tensor], Tensor]:
-        decoder = FoldedDecoder(self.network)
-        return lambda images: self.decide(images, decoder)
+    def predictor(self) -> nn.Module:
+        return self.decision(FoldedDecoder(self.network))
 
-    def decide(self, images: Tensor, decoder: Callable[[list[Tensor]], Tensor]) -> Tensor:
-        """Encode, undo the drift, decode for every task; if asked, let the class statistics join the decision."""
-        features = self.network.encoder(images)
-        logits = decoder(self.network.spaces(features, self.options.compensation))
-        if not self.options.statistics:
-            return logits
-        return self.options.statistics_weight * self.statistics(features) + self.within_tasks(logits)
-
-    def within_tasks(self, logits: Tensor) -> Tensor:
-        """log P(class | task) of every head: what heads know, without comparing them with each other."""
-        heads = logits.float().split(self.network.classes, dim=1)
-        return torch.cat([head.log_softmax(dim=1) for head in heads], dim=1)
+    def decision(self, decoder: Callable[[list[Tensor]], Tensor]) -> "Decision":
+        weight = self.options.statistics_weight if self.options.statistics else None
+        return Decision(self.network, self.statistics, decoder, self.options.compensation, weight)
 
     def features(self, images: Tensor) -> Tensor:
         return self.network.encoder(images)
@@ -210,6 +200,42 @@ class Gcab(Method):
 
     def prototype_bytes(self) -> int:
         return self.statistics.nbytes()
+
+
+class Decision(nn.Module):
+    """From images to logits: encode, undo the drift, decode for every task; statistics join where they have weight."""
+
+    def __init__(
+        self,
+        network: GatedNetwork,
+        statistics: ClassStatistics,
+        decoder: Callable[[list[Tensor]], Tensor],
+        compensate: bool,
+        statistics_weight: float | None,
+    ) -> None:
+        super().__init__()
+        self.encoder, self.cascade, self.statistics, self.decoder = (
+            network.encoder,
+            network.cascade,
+            statistics,
+            decoder,
+        )
+        self.classes, self.statistics_weight = tuple(network.classes), statistics_weight
+        self.compensate = compensate and len(self.cascade.projectors) > 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.encoder(images)
+        spaces = self.cascade(features) if self.compensate else [features] * len(self.classes)
+        logits = self.decoder(spaces)
+        if self.statistics_weight is None:
+            return logits
+        return self.statistics_weight * self.statistics(features) + within_tasks(logits, self.classes)
+
+
+def within_tasks(logits: Tensor, classes: Sequence[int]) -> Tensor:
+    """log P(class | task) of every head: what heads know, without comparing them with each other."""
+    heads = logits.float().split(list(classes), dim=1)
+    return torch.cat([head.log_softmax(dim=1) for head in heads], dim=1)
 
 
 def sharpness(progress: Progress, sharpest: float, schedule: Literal["paper", "official"]) -> Tensor:

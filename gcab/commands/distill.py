@@ -1,0 +1,7 @@
+"""The command line of: distill."""
+
+from gcab.commands.verbs import AddVerb
+
+
+def register(verb: AddVerb) -> None:
+    """Add the verbs of this file."""
