@@ -11,9 +11,10 @@ from typing import NoReturn
 from rich.console import Console
 from rich.markup import escape
 
-from gcab.commands import distill, export, learn, predict, serve
-from gcab.commands.verbs import Call
+from gcab.commands import distill, export, figure, learn, predict, serve
+from gcab.commands.verbs import Call, settings_of
 from gcab.errors import GcabError, unknown
+from gcab.launch import Launch, one_voice
 from gcab.version import VERSION
 
 DESCRIPTION = """\
@@ -36,6 +37,7 @@ examples:
   gcab train cifar100/10 --data DIR --profile official        as the authors ran it
   gcab train digits/5 --options.compensation false            an ablation
   gcab train folder/3 --data photos/ --dry-run                your own images: what would happen
+  torchrun --nproc-per-node=8 -m gcab train cifar100/10 --data DIR    the same run on 8 GPUs
 """
 
 
@@ -57,11 +59,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console, errors = Console(), Console(stderr=True)
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        verb, rest = make_parser(given).parse_known_args(given)
-        if rest:
-            verb.parser.refuse(rest[0].partition("=")[0])
-        verb.command = shlex.join(["gcab", *given])
-        return verb.call(verb, console) or 0
+        with one_voice(Launch.from_environment()):
+            verb, rest = make_parser(given).parse_known_args(given)
+            if rest:
+                verb.parser.refuse(rest[0].partition("=")[0])
+            verb.command = shlex.join(["gcab", *given])
+            return verb.call(verb, console) or 0
     except GcabError as error:
         errors.print(f"[red]gcab:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         return 2
@@ -116,13 +119,14 @@ def make_parser(given: Sequence[str]) -> Parser:
     bench.add_argument("--only", choices=("training", "inference"), help="leave the other out")
     bench.add_argument("--tasks", type=numbers, metavar="T,...", help="numbers of tasks learned before inference")
     bench.add_argument("--batches", type=numbers, metavar="B,...", help="images classified at once")
+    bench.add_argument("--compile", action="store_true", help="also compile inference (GPU; seconds for each size)")
     bench.add_argument("--quick", action="store_true", help="a tiny network and few repetitions: seconds on a CPU")
     bench.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
 
     listing = verb("list", list_verb, "list what is there: methods, scenarios or data sets")
     listing.add_argument("what", choices=("methods", "scenarios", "datasets"))
 
-    for product in (learn, predict, distill, export, serve):
+    for product in (learn, predict, distill, export, serve, figure):
         product.register(verb)
     return parser
 
@@ -166,13 +170,8 @@ def escape_percent(text: str) -> str:
 
 def changes_of(verb: argparse.Namespace) -> dict[str, str]:
     """Settings changed by flags and by --set; the later --set wins."""
-    changes = {key: value for key, value in vars(verb).items() if "." in key and value is not None}
-    for text in verb.set:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise GcabError(f"--set needs KEY=VALUE, such as training.epochs=100, not '{text}'.")
-        changes[key.strip()] = value.strip()
-    return changes
+    flags = {key: value for key, value in vars(verb).items() if "." in key and value is not None}
+    return {**flags, **settings_of(verb.set)}
 
 
 def train_verb(verb: argparse.Namespace, console: Console) -> None:
@@ -180,22 +179,30 @@ def train_verb(verb: argparse.Namespace, console: Console) -> None:
     from gcab.devices import choose_device
     from gcab.experiment import load_data, run_experiment, run_path
     from gcab.methods.registry import method_named
+    from gcab.ranks import one_goes_ahead
     from gcab.report.tables import accuracy_table
     from gcab.runs.folder import RunFolder
     from gcab.terminal import RunDisplay
+    from gcab.training.distributed import process_group
 
+    launch = Launch.from_environment()
+    console.quiet = not launch.is_first
     config = resolve(verb.scenario, verb.method, verb.profile, verb.seed, changes_of(verb))
-    device = choose_device(verb.device)
+    device = choose_device(verb.device, launch)
     if verb.dry_run:
         from gcab.dry_run import show
 
         show(config, verb.data, device, console)
         return
     path = verb.run or run_path(verb.runs, config)
-    data = load_data(config, verb.data)
     tasks = 1 if method_named(config.method).joint else config.scenario.tasks
-    with RunDisplay(console, config.method, tasks, config.training.epochs) as display:
-        final = run_experiment(config, data, path, device, display, verb.command)
+    with process_group(launch, device):
+        with one_goes_ahead(launch.local_rank == 0):
+            data = load_data(config, verb.data)
+        with RunDisplay(console, config.method, tasks, config.training.epochs) as display:
+            final = run_experiment(config, data, path, device, display, verb.command)
+    if not launch.is_first:
+        return
     console.print(accuracy_table([RunFolder.open(path)]).rich())
     console.print(
         f"ACC_TAG {final['acc_tag']:.2f} %  ACC_TAW {final['acc_taw']:.2f} %  ({final['seconds']:.0f} s)\nRun: {path}",
@@ -242,7 +249,9 @@ def bench_verb(verb: argparse.Namespace, console: Console) -> None:
     from gcab.devices import choose_device
 
     device = choose_device(verb.device)
-    work = make_workload(verb.profile, device, verb.precision, verb.only, verb.quick, verb.tasks, verb.batches)
+    work = make_workload(
+        verb.profile, device, verb.precision, verb.only, verb.quick, verb.tasks, verb.batches, verb.compile
+    )
     run_bench(work, verb.json, console, verb.command)
 
 

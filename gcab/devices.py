@@ -6,14 +6,29 @@ from contextlib import contextmanager
 import torch
 
 from gcab.errors import GcabError
+from gcab.launch import Launch
 
 SMALL = 2**18  # numbers in a batch's features below which threads wait for each other longer than they work
 
 
-def choose_device(name: str) -> torch.device:
-    """`auto` takes a GPU where there is one; asking for one that is not there is an error."""
+def choose_device(name: str, launch: Launch | None = None) -> torch.device:
+    """`auto` takes a GPU where there is one; asking for one that is not there is an error.
+
+    Processes that were launched together take one GPU each.
+    """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if launch is not None and launch.world > 1 and name.startswith("cuda"):
+        if name != "cuda":
+            raise GcabError(
+                f"device '{name}' cannot serve {launch.world} processes: give cuda, and each takes its own."
+            )
+        if torch.cuda.is_available() and launch.local_world > torch.cuda.device_count():
+            raise GcabError(
+                f"{launch.local_world} processes were started on a machine with {torch.cuda.device_count()} GPUs: "
+                "start one for each GPU, or ask for cpu."
+            )
+        name = f"cuda:{launch.local_rank}"
     try:
         device = torch.device(name)
     except RuntimeError:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ from torch import Tensor
 
 from gcab.assemble import build_method, load_method, save_method
 from gcab.config import RunConfig, config_hash, to_dict
-from gcab.data.augment import Augment
 from gcab.data.images import ImageSet
 from gcab.data.registry import dataset
 from gcab.devices import suitable_threads
@@ -20,10 +20,13 @@ from gcab.errors import GcabError
 from gcab.evaluation.evaluate import Evaluator
 from gcab.evaluation.metrics import results_from_records, summary
 from gcab.methods.method import Method, Task, TaskImages
+from gcab.ranks import rank, world
 from gcab.runs.checkpoint import CheckpointStore
 from gcab.runs.folder import RunFolder, device_name, environment
 from gcab.runs.lock import RunLock
+from gcab.runs.shared import SharedRun
 from gcab.scenario import Scenario, TaskStream
+from gcab.training.distributed import SharedAugment
 from gcab.training.trainer import Epoch, Halfway, Trainer, finish, grow
 
 Observer = Callable[[dict[str, Any]], None]  # sees every record as it is written
@@ -65,20 +68,23 @@ def run_experiment(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> dict[str, Any]:
     """Start the run in `path` or continue it where it stopped; returns its final record."""
-    with RunLock(path):
+    with RunLock(path) if rank() == 0 else nullcontext():
         document = {
             **environment(),
             "format": 1,
-            "device": device_name(device),
+            "device": f"{world()} x {device_name(device)}" if world() > 1 else device_name(device),
             "command": command,
             "config": to_dict(config),
             "tasks": [list(task.names) for task in data.scenario.tasks],
         }
-        run = RunFolder.prepare(path, document)
+        run = SharedRun.prepare(path, document)
         final = run.final()
         if final is None:
             with suitable_threads(device, config.features_per_batch()):
-                final = Experiment(config, data, run, device, observe, checkpoint_seconds).finish()
+                try:
+                    final = Experiment(config, data, run, device, observe, checkpoint_seconds).finish()
+                finally:  # the lock must outlast what is being written
+                    run.checkpoints.wait()
         return final
 
 
@@ -101,7 +107,7 @@ class Experiment:
         self.trainer = Trainer(
             self.method,
             config.training,
-            Augment(config.augment, info.mean, info.std),
+            SharedAugment(config.augment, info.mean, info.std),
             device,
             config.seed,
             lambda text: observe({"kind": "warning", "text": text}),
@@ -136,7 +142,8 @@ class Experiment:
         self.trainer.fit(task, data, self.after_epoch, halfway)
         finish(self.method, task, data, self.config.seed)
         self.evaluate(task, stream)
-        save_method(self.run.model, self.method, self.config, self.tasks[: task.index + 1])
+        if rank() == 0:
+            save_method(self.run.model, self.method, self.config, self.tasks[: task.index + 1])
 
     def after_epoch(self, epoch: Epoch) -> None:
         self.write(
@@ -229,7 +236,7 @@ class Experiment:
         state: dict[str, Any] = {"method": dict(self.method.state_dict())}
         if epochs and self.trainer.optimiser is not None:
             state["optimiser"] = self.trainer.optimiser.state_dict()
-        self.run.checkpoints.save(position, state)
+        self.run.checkpoints.save_beside(position, state)
         self.saved_at = time.monotonic()
 
     def restore(self) -> tuple[int, Halfway | None]:

@@ -1,4 +1,4 @@
-"""Classifying a batch: a readable pass per task (`reference`), folded (`fast`), folded and replayed (`recorded`)."""
+"""Classifying a batch: a readable pass per task (`reference`), folded (`fast`), and that recorded or compiled, too."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,13 +10,13 @@ from torch import Tensor
 from gcab.bench.clock import require_agreement, time_ways
 from gcab.bench.workload import Row, Say, Workload, flops_of, learned, tasks_of
 from gcab.evaluation.cost import count_macs, meta_method
+from gcab.inference import fast_predictor
 from gcab.methods.gcab import Gcab
 from gcab.methods.method import Method
 from gcab.model.folded import FoldedDecoder
 from gcab.training.seeds import generator
 
 TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2}
-WARM_UP = 3  # calls before recording
 
 Call = Callable[[], Tensor]
 
@@ -32,8 +32,18 @@ def time_inference(work: Workload, say: Say) -> list[Row]:
             random = generator(work.config.seed, "bench", batch)
             images = torch.randn(batch, 3, size, size, generator=random).to(work.device)
             for part, ways in parts_of(method, images).items():
-                rows += [{"tasks": tasks, "batch": batch, "part": part, **row} for row in time_part(work, ways, batch)]
+                recorded = recorded_ways(work, method, images) if part == "whole" else {}
+                timed = time_part(work, ways, recorded, batch)
+                rows += [{"tasks": tasks, "batch": batch, "part": part, **row} for row in timed]
     return rows
+
+
+def recorded_ways(work: Workload, method: Gcab, images: Tensor) -> dict[str, Call]:
+    """What a server can do on a GPU; in the precision of the benchmark."""
+    if work.device.type != "cuda":
+        return {}
+    ways = {"recorded": False, "compiled": True} if work.compile_inference else {"recorded": False}
+    return {name: partial(fast_predictor(method, work.bfloat16, compiling), images) for name, compiling in ways.items()}
 
 
 def parts_of(method: Gcab, images: Tensor) -> dict[str, dict[str, Call]]:
@@ -49,13 +59,12 @@ def parts_of(method: Gcab, images: Tensor) -> dict[str, dict[str, Call]]:
 
 
 @torch.inference_mode()
-def time_part(work: Workload, ways: dict[str, Call], batch: int) -> list[Row]:
+def time_part(work: Workload, ways: dict[str, Call], recorded: dict[str, Call], batch: int) -> list[Row]:
     """All ways, once they agree: closely in float32, and as far as it reaches in bfloat16."""
     require_same_result(ways, "float32")
     if work.bfloat16:
         ways = {name: partial(in_bfloat16, way, work.device) for name, way in ways.items()}
-    if work.device.type == "cuda" and "fast" in ways:
-        ways = {**ways, "recorded": record(ways["fast"])}
+    ways = {**ways, **recorded}
     require_same_result(ways, "bfloat16" if work.bfloat16 else "float32")
     timed = time_ways(ways, work.device, work.effort)
     return [
@@ -80,24 +89,6 @@ def require_same_result(ways: dict[str, Call], precision: str) -> None:
 def in_bfloat16(call: Call, device: torch.device) -> Tensor:
     with torch.autocast(device.type, torch.bfloat16):
         return call()
-
-
-def record(call: Call) -> Call:
-    """The call as a CUDA graph: the host asks once, not once for every kernel."""
-    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(WARM_UP):
-            call()
-    torch.cuda.current_stream().wait_stream(stream)
-    with torch.cuda.graph(graph):
-        result = call()
-
-    def replay() -> Tensor:
-        graph.replay()
-        return result
-
-    return replay
 
 
 def count(work: Workload) -> list[Row]:

@@ -11,7 +11,7 @@ from gcab.bench.workload import Row, Say, Workload, flops_of, growing, random_im
 from gcab.config import RunConfig
 from gcab.data.augment import Augment
 from gcab.evaluation.cost import matmul_rate, meta_method
-from gcab.methods.method import Batch, Method, Progress, Task
+from gcab.methods.method import Method, Progress, Task
 from gcab.training.captured import CapturedSteps, unchanged
 from gcab.training.feed import Feed
 from gcab.training.schedule import make_optimiser
@@ -86,10 +86,10 @@ def step_flops(config: RunConfig, tasks: int) -> int:
     method.begin_task(learned[-1])
     with torch.device("meta"):
         images, labels = torch.empty(batch_size, 3, size, size), torch.empty(batch_size, dtype=torch.long)
-        batch, progress = Batch(images, labels), Progress(torch.zeros(()), 1)
+        progress = Progress(torch.zeros(()), 1)
 
     def train() -> None:
-        terms = method.train().loss(batch, progress)
+        terms = method.train().loss(method.batch(images, labels), progress)
         torch.stack(list(terms.values())).sum().backward()
 
     return flops_of(train)

@@ -35,6 +35,7 @@ class Workload:
     steps: int  # of training between two looks at the clock
     effort: Effort
     bfloat16: bool  # at inference
+    compile_inference: bool
 
 
 def make_workload(
@@ -45,6 +46,7 @@ def make_workload(
     quick: bool,
     tasks: Sequence[int] | None = None,
     batches: Sequence[int] | None = None,
+    compile_inference: bool = False,
 ) -> Workload:
     """`auto` is what the program itself does: it trains in bfloat16 on a GPU, and predicts in float32."""
     training = {"auto": "bfloat16" if device.type == "cuda" else "float32"}.get(precision, precision)
@@ -57,8 +59,9 @@ def make_workload(
         batches=tuple(batches or ((1, 8) if quick else (1, 128, 1024))),
         parts=(only,) if only else ("training", "inference"),
         steps=20 if device.type == "cuda" else 1,
-        effort=Effort(calls=3, seconds=0.0) if quick else Effort(calls=3, seconds=1.0),
+        effort=Effort(calls=3, seconds=0.0 if quick else 0.3 if device.type == "cuda" else 1.0),
         bfloat16=precision == "bfloat16",
+        compile_inference=compile_inference,
     )
 
 

@@ -6,8 +6,6 @@ order is that of the authors' pipeline: crop, flip, RandAugment, normalise.
 """
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
@@ -55,23 +53,15 @@ class Choices(NamedTuple):
 class Augment:
     """The training images' way into the network: another view of each image at every call."""
 
+    compiled = ("crop", "change", "normalise")  # one by one: the layers share a form
+
     def __init__(self, config: AugmentConfig, mean: Channels, std: Channels) -> None:
         self.config, self.mean, self.std = config, mean, std
-        self._carry_out = self.apply
-
-    @contextmanager
-    def compiled(self) -> Iterator[None]:
-        """Fuse `apply` into a few kernels for a while."""
-        self._carry_out = torch.compile(self.apply, dynamic=False)
-        try:
-            yield
-        finally:
-            self._carry_out = self.apply
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Turn bytes (B, 3, H, W) into normalised float32; the generator lives on the images' device."""
         batch, _, height, width = images.shape
-        return self._carry_out(images, self.draw(batch, height, width, generator))
+        return self.apply(images, self.draw(batch, height, width, generator))
 
     def draw(self, batch: int, height: int, width: int, generator: torch.Generator) -> Choices:
         """Decide everything that is random for a batch of images of one size."""
@@ -95,10 +85,18 @@ class Augment:
     def apply(self, images: Tensor, choices: Choices) -> Tensor:
         """Carry out the decisions, without any randomness of its own."""
         _require_bytes(images)
-        crop = _crop_resized if self.config.crop == "resized" else _crop_shifted
-        images = crop(images, choices.box, choices.flipped)
+        images = self.crop(images, choices.box, choices.flipped)
         for layer in choices.layers:
-            images = apply_layer(images, layer)
+            images = self.change(images, layer)
+        return self.normalise(images)
+
+    def crop(self, images: Tensor, box: Tensor, flipped: Tensor) -> Tensor:
+        return (_crop_resized if self.config.crop == "resized" else _crop_shifted)(images, box, flipped)
+
+    def change(self, images: Tensor, layer: Layer) -> Tensor:
+        return apply_layer(images, layer)
+
+    def normalise(self, images: Tensor) -> Tensor:
         return normalise(images, self.mean, self.std)
 
 

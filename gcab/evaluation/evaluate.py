@@ -10,6 +10,7 @@ from torch import Tensor
 from gcab.evaluation.metrics import accuracy_row
 from gcab.methods.method import Method, Task, TaskImages, parameter_count, pooled, state_bytes
 from gcab.model.projectors import relative_drift
+from gcab.ranks import shared_work
 
 BATCH = 500
 DRIFT_IMAGES = 32  # per task: whole token grids are kept for these
@@ -36,7 +37,12 @@ class Evaluator:
     def apply(self, function: Any, images: Tensor) -> Tensor:
         """A function of normalised images over any number of them, results on the host."""
         ready = self.method.setting.normalise
-        return torch.cat([function(ready(part.to(self.device))).float().cpu() for part in images.split(BATCH)])
+
+        def on_host(part: Tensor) -> Tensor:
+            result: Tensor = function(ready(part.to(self.device)))
+            return result.float().cpu()
+
+        return torch.cat(shared_work(on_host, images.split(BATCH)))
 
     def predict(self, tasks: tuple[Task, ...]) -> tuple[Tensor, Tensor]:
         """Logits over the classes seen and labels, for the test images of those tasks."""

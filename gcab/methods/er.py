@@ -9,6 +9,7 @@ from torch import Tensor
 from gcab.errors import GcabError
 from gcab.methods.finetune import Finetune
 from gcab.methods.method import Setting, Task, TaskImages
+from gcab.ranks import uniform
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Er(Finetune):
         if len(self.network.head.parts) < 2 or self.options.buffer == 0:
             return None
         filled = self.seen.clamp_max(self.options.buffer)
-        picked = (torch.rand(count, device=self.seen.device) * filled).long()
+        picked = (uniform(count, device=self.seen.device) * filled).long()
         return TaskImages(self.stored[picked], self.stored_labels[picked])
 
     @torch.no_grad()

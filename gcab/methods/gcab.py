@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from gcab.errors import GcabError
 from gcab.methods.method import Batch, Method, Progress, Setting, Task, TaskImages, binary_cross_entropy
-from gcab.model.folded import FoldedDecoder, fast_logits
+from gcab.model.folded import FoldedDecoder, Pass, fast_logits, pass_logits, passes_of
 from gcab.model.frozen import Frozen
 from gcab.model.network import GatedNetwork, Masks
 from gcab.model.options import NetworkOptions
@@ -79,6 +79,7 @@ class Gcab(Method):
             "options.network.projector": "mlp",
         },
     }
+    compiled = ("logits", "sparsity", "drift")
     options: GcabOptions
 
     def __init__(self, setting: Setting, options: GcabOptions) -> None:
@@ -86,7 +87,7 @@ class Gcab(Method):
         self.network = GatedNetwork(setting.encoder, setting.image_size, options.network)
         self.statistics = ClassStatistics(self.network.tokens_per_image, self.network.width)
         self.teacher: Frozen | None = None
-        self.held: list[tuple[Tensor, Tensor, Tensor]] = []  # from before_step to after_step only
+        self.shared: Shared | None = None  # during a task's training only
 
     def grow(self, task: Task) -> None:
         self.network.grow(task.classes, projector=self.options.drift == "pfr")
@@ -97,6 +98,12 @@ class Gcab(Method):
         if task.index > 0 and (self.options.drift != "none" or self.options.statistics):
             self.teacher = Frozen(self.network.encoder)
 
+    def batch(self, images: Tensor, labels: Tensor) -> Batch:
+        """With b(x; Ψ^{t-1}), which the drift term compares with."""
+        if self.teacher is None or self.options.drift == "none":
+            return Batch(images, labels)
+        return Batch(images, labels, targets=self.teacher(images))
+
     def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:
         """L = L_BCE + L_GCAB + L_pfr (paper, section "Training Objective")."""
         network = self.network
@@ -105,22 +112,25 @@ class Gcab(Method):
         terms = {"classification": self.classification(features, gates, batch.labels)}
         if network.options.gates:
             terms["sparsity"] = self.options.lambda_gcab * self.sparsity(gates)
-        if self.teacher is not None and self.options.drift != "none":
+        if batch.targets is not None:
             projected = network.cascade.newest(features) if self.options.drift == "pfr" else features
-            distance = drift_distance(self.options.distance, projected, self.teacher(batch.images))
-            terms["drift"] = self.options.lambda_pfr * distance
+            terms["drift"] = self.options.lambda_pfr * self.drift(projected, batch.targets)
         return terms
 
     def classification(self, features: Tensor, gates: Masks, labels: Tensor) -> Tensor:
         """L_BCE over the concatenated logits of all passes, or over the newest head alone."""
         network, newest = self.network, self.network.tasks - 1
-        new_logits = network.classify(newest, network.decode(newest, features, gates), gates)
+        new_logits = self.logits(passes_of(network, [gates], first=newest), [features], network.classes[newest:])
         if self.options.bce_heads == "new" or newest == 0:
             return binary_cross_entropy(new_logits, labels, first=sum(network.classes[:newest]))
         projected = self.options.old_passes == "projected"
         old_spaces = network.spaces(features, compensate=projected)[:newest]
         old_logits = fast_logits(network, old_spaces, [network.masks(task) for task in range(newest)])
         return binary_cross_entropy(torch.cat([old_logits, new_logits], dim=1), labels)
+
+    def logits(self, passes: Sequence[Pass], spaces: Sequence[Tensor], classes: Sequence[int]) -> Tensor:
+        """c^s(f_s(b)) of some passes, as `GatedNetwork.logits` defines it."""
+        return pass_logits(self.network.block, passes, spaces, classes)
 
     def training_gates(self, progress: Progress) -> Masks:
         """m^t = σ(s A t^T) with the s of this step."""
@@ -138,20 +148,21 @@ class Gcab(Method):
         free = 1 - torch.cat([self.network.gate_in.used, self.network.gate_hidden.used])
         return (masks * free).sum() / free.sum().clamp_min(1e-6)
 
+    def drift(self, projected: Tensor, targets: Tensor) -> Tensor:
+        """L_pfr: how far p^t(b(x; Ψ^t)) is from b(x; Ψ^{t-1})."""
+        return drift_distance(self.options.distance, projected, targets)
+
     def before_step(self, progress: Progress) -> None:  # noqa: ARG002
         """Weights that finished tasks own get no gradient; all are remembered, as optimisers move them all the same."""
-        if self.network.tasks > 1:
-            for parameter, mask in self.network.updatable():
-                if parameter.grad is not None:
-                    parameter.grad.mul_(mask > 0)
-                self.held.append((parameter, mask, parameter.detach().clone()))
+        if self.network.tasks > 1 and self.network.options.gates:
+            self.shared = self.shared or Shared(self.network.updatable())
+            self.shared.hold()
 
     @torch.no_grad()
     def after_step(self, progress: Progress) -> None:  # noqa: ARG002
         """W <- W + M^{<t} ⊙ ΔW for any optimiser: bit for bit the old weight where M is 0."""
-        for parameter, mask, before in self.held:
-            parameter.copy_(torch.lerp(before, parameter, mask))
-        self.held.clear()
+        if self.shared is not None:
+            self.shared.restore()
         if self.network.options.gates and self.options.gate_limit > 0:
             for gate in (self.network.gate_in, self.network.gate_hidden):
                 gate.clamp(self.network.tasks - 1, self.options.gate_limit)
@@ -162,7 +173,7 @@ class Gcab(Method):
             if self.teacher is not None and self.options.compensation:
                 self.statistics.transport(self.pooled(self.teacher, data), now)
             self.statistics.fit(now, data.labels.to(now.device))
-        self.teacher = None
+        self.teacher = self.shared = None
         self.network.finish()
 
     @torch.no_grad()
@@ -200,6 +211,31 @@ class Gcab(Method):
 
     def prototype_bytes(self) -> int:
         return self.statistics.nbytes()
+
+
+class Shared:
+    """The decoder's shared weights with their M^{<t}, which stays the same for a whole task."""
+
+    def __init__(self, updatable: Sequence[tuple[Tensor, Tensor]]) -> None:
+        self.weights = [weight for weight, _ in updatable]
+        self.masks = [mask.contiguous() for _, mask in updatable]
+        self.open = [(mask > 0).to(mask.dtype) for mask in self.masks]
+        self.before = [torch.empty_like(weight, requires_grad=False) for weight in self.weights]
+
+    @torch.no_grad()
+    def hold(self) -> None:
+        """Remember the weights, and let no gradient reach those that must not move."""
+        torch._foreach_copy_(self.before, self.weights)
+        reached = [
+            (weight.grad, mask) for weight, mask in zip(self.weights, self.open, strict=True) if weight.grad is not None
+        ]
+        if reached:
+            torch._foreach_mul_(*map(list, zip(*reached, strict=True)))
+
+    def restore(self) -> None:
+        """Take back the share of the update that M^{<t} forbids."""
+        torch._foreach_lerp_(self.before, self.weights, self.masks)
+        torch._foreach_copy_(self.weights, self.before)
 
 
 class Decision(nn.Module):

@@ -46,6 +46,7 @@ class Batch:
 
     images: Tensor  # (B, 3, H, W) float
     labels: Tensor  # (B,) int64
+    targets: Tensor | None = None  # what a teacher makes of the images
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,10 @@ class Method(nn.Module, ABC):
     def replay(self, count: int) -> TaskImages | None:  # noqa: ARG002
         """Stored images to train on beside each batch; None for methods that store none."""
         return None
+
+    def batch(self, images: Tensor, labels: Tensor) -> Batch:
+        """All that the loss needs of a batch and that learning does not change; it may be made a step ahead."""
+        return Batch(images, labels)
 
     @abstractmethod
     def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:

@@ -16,6 +16,8 @@ from gcab.model.options import NetworkOptions
 class ClassAttention(nn.Module):
     """One pass of one task: class token and features in, the decoder's feature f out; without gates when given none."""
 
+    compiled = ("forward",)
+
     def __init__(self, width: int, heads: int, mlp_ratio: float, options: NetworkOptions) -> None:
         super().__init__()
         hidden = int(width * mlp_ratio)

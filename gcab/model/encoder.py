@@ -9,6 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gcab.model.fused_attention import fits, gated_attention
+from gcab.ranks import uniform
+
 
 @dataclass(frozen=True)
 class EncoderConfig:
@@ -39,13 +42,28 @@ class SelfAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         q, k = (self.split(part) for part in self.query_key(x).chunk(2, dim=-1))
         v = self.split(self.value(x))  # (B, heads, N, D / heads)
-        return self.output(self.mix(q, k, v).transpose(1, 2).flatten(2))
+        return self.join(self.mix(q, k, v))
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return functional.scaled_dot_product_attention(q, k, v)
 
     def split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+    def join(self, mixed: Tensor) -> Tensor:
+        return self.output(mixed.transpose(1, 2).flatten(2))
+
+
+class OffsetScores(nn.Module):
+    """A linear layer from offsets to one score per head, as a sum: a matrix product of three columns is slower."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(nn.init.trunc_normal_(torch.empty(heads, 3), std=0.02))
+        self.bias = nn.Parameter(torch.zeros(heads))
+
+    def forward(self, offsets: Tensor) -> Tensor:
+        return (offsets * self.weight[:, None, None]).sum(dim=-1) + self.bias[:, None, None]  # (heads, N, N)
 
 
 class GatedPositionalSelfAttention(SelfAttention):
@@ -58,7 +76,7 @@ class GatedPositionalSelfAttention(SelfAttention):
 
     def __init__(self, width: int, heads: int, side: int) -> None:
         super().__init__(width, heads)
-        self.position = nn.Linear(3, heads)
+        self.position = OffsetScores(heads)
         self.gate = nn.Parameter(torch.ones(heads))
         axis = torch.arange(side).float()
         y, x = torch.meshgrid(axis, axis, indexing="ij")
@@ -76,11 +94,24 @@ class GatedPositionalSelfAttention(SelfAttention):
                 centre_x, centre_y = column - (kernel - 1) / 2, row - (kernel - 1) / 2
                 self.position.weight[head] = torch.tensor([2.0 * centre_x, 2.0 * centre_y, -1.0])
 
+    def forward(self, x: Tensor) -> Tensor:
+        """On a GPU as one product and, where it fits, one kernel for all of `mix`."""
+        if not x.is_cuda:
+            return super().forward(x)
+        qkv = functional.linear(x, torch.cat([self.query_key.weight, self.value.weight]))  # (B, N, 3 D)
+        if not fits(qkv, self.heads):
+            return self.join(self.mix(*map(self.split, qkv.chunk(3, dim=-1))))
+        g = torch.sigmoid(self.gate.float())
+        return self.output(gated_attention(qkv, g.view(-1, 1, 1) * self.neighbours().float(), 1 - g))
+
     def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        positional = self.position(self.offsets).permute(2, 0, 1).softmax(dim=-1)  # (heads, N, N)
         g = torch.sigmoid(self.gate).view(-1, 1, 1).to(v.dtype)
         content = functional.scaled_dot_product_attention(q, k, v)
-        return (1 - g) * content + g * torch.einsum("hnm,bhmd->bhnd", positional.to(v.dtype), v)
+        return (1 - g) * content + g * torch.einsum("hnm,bhmd->bhnd", self.neighbours().to(v.dtype), v)
+
+    def neighbours(self) -> Tensor:
+        """softmax(positions): where each head looks whatever the image."""
+        return self.position(self.offsets).softmax(dim=-1)  # (heads, N, N)
 
 
 class DropPath(nn.Module):
@@ -98,12 +129,14 @@ class DropPath(nn.Module):
     def forward(self, branch: Tensor) -> Tensor:
         if not self.training:
             return branch
-        keep = torch.rand(len(branch), 1, 1, device=branch.device) >= self.rate
+        keep = uniform(len(branch), 1, 1, device=branch.device) >= self.rate
         return branch * (keep / (1 - self.rate)).to(branch.dtype)
 
 
 class Block(nn.Module):
     """x' = x + SA(norm(x)); x'' = x' + MLP(norm(x'))."""
+
+    compiled = ("forward",)
 
     def __init__(self, attention: SelfAttention, width: int, mlp_ratio: float, drop_path: float) -> None:
         super().__init__()
@@ -121,6 +154,8 @@ class Block(nn.Module):
 
 class Encoder(nn.Module):
     """b(x; Ψ): an image in, N patch tokens of width D out."""
+
+    compiled = ("embed",)
 
     def __init__(self, config: EncoderConfig, image_size: int) -> None:
         super().__init__()
@@ -146,10 +181,17 @@ class Encoder(nn.Module):
                 module.look_at_neighbours()
 
     def forward(self, images: Tensor) -> Tensor:
-        x = self.patches(images).flatten(2).transpose(1, 2) + self.position  # (B, N, D)
+        x = self.embed(images)
         for block in self.blocks:
             x = block(x)
         return x
+
+    def embed(self, images: Tensor) -> Tensor:
+        """`patches`, as a product because its windows do not overlap, and where in the image they are: (B, N, D)."""
+        patch = self.config.patch
+        grid = images.unflatten(3, (-1, patch)).unflatten(2, (-1, patch))  # (B, 3, rows, patch, columns, patch)
+        windows = grid.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)  # (B, N, 3 patch²)
+        return functional.linear(windows, self.patches.weight.flatten(1), self.patches.bias) + self.position
 
     def norms(self) -> Iterator[nn.Module]:
         for block in self.blocks:

@@ -36,16 +36,46 @@ class Constants(NamedTuple):
     biases: Tensor  # (T, classes)
 
 
-def fold(network: GatedNetwork, masks: Sequence[Masks], first: int = 0) -> Constants:
-    """The constants of tasks first, first + 1, ... under these gates; differentiable, about D² work for each task."""
-    block, options, passes = network.block, network.options, range(first, first + len(masks))
-    tokens = torch.stack([network.tokens[min(task, len(network.tokens) - 1)] for task in passes])
-    m_i = stack_gates([gate for gate, _ in masks], tokens, network.width)
-    m_2 = stack_gates([gate for _, gate in masks], tokens, block.expand.out_features)
+class HeadWeights(NamedTuple):
+    """c^s as tensors."""
+
+    weight: Tensor  # (classes, D)
+    bias: Tensor  # (classes,)
+    norm: tuple[Tensor, Tensor] | None  # γ and β of its LayerNorm
+
+
+class Pass(NamedTuple):
+    """What one task's pass is made of, beside the shared block."""
+
+    token: Tensor  # θ (D,)
+    gates: Masks
+    head: "HeadWeights"
+
+
+def passes_of(network: GatedNetwork, masks: Sequence[Masks], first: int = 0) -> list[Pass]:
+    """The passes of tasks first, first + 1, ... under these gates."""
+    last = len(network.tokens) - 1
+    return [
+        Pass(network.tokens[min(task, last)], gates, weights_of(cast(Head, network.heads[task])))
+        for task, gates in enumerate(masks, start=first)
+    ]
+
+
+def weights_of(head: Head) -> HeadWeights:
+    norm = (head.norm.weight, head.norm.bias) if isinstance(head.norm, nn.LayerNorm) else None
+    return HeadWeights(head.linear.weight, head.linear.bias, norm)
+
+
+def fold(block: ClassAttention, passes: Sequence[Pass]) -> Constants:
+    """The constants of these passes; differentiable, about D² work for each."""
+    options, width, hidden = block.options, block.query.in_features, block.expand.out_features
+    tokens = torch.stack([one.token for one in passes])
+    m_i = stack_gates([one.gates[0] for one in passes], tokens, width)
+    m_2 = stack_gates([one.gates[1] for one in passes], tokens, hidden)
     p = block.norm_attention(tokens) * m_i
-    q = block.query(p) * m_i * (block.heads / network.width) ** 0.5
+    q = block.query(p) * m_i * (block.heads / width) ** 0.5
     queries = torch.einsum("the,hed->thd", (q * m_i).unflatten(1, (block.heads, -1)), by_head(block.key, block.heads))
-    classifiers, biases = fold_heads([cast(Head, network.heads[task]) for task in passes])
+    classifiers, biases = fold_heads([one.head for one in passes])
     return Constants(
         tokens=tokens,
         gate_in=m_i,
@@ -70,14 +100,14 @@ def by_head(layer: nn.Linear, heads: int) -> Tensor:
     return layer.weight.unflatten(0, (heads, -1))  # (heads, D / heads, D)
 
 
-def fold_heads(heads: Sequence[Head]) -> tuple[Tensor, Tensor]:
+def fold_heads(heads: Sequence[HeadWeights]) -> tuple[Tensor, Tensor]:
     """W (γ ⊙ x + β) + c = (W ⊙ γ) x + (W β + c): of a head's LayerNorm only the normalisation is left to do."""
-    weights = pad_sequence([head.linear.weight for head in heads], batch_first=True)  # (T, classes, D)
-    biases = pad_sequence([head.linear.bias for head in heads], batch_first=True)
-    norms = [head.norm for head in heads if isinstance(head.norm, nn.LayerNorm)]
+    weights = pad_sequence([head.weight for head in heads], batch_first=True)  # (T, classes, D)
+    biases = pad_sequence([head.bias for head in heads], batch_first=True)
+    norms = [head.norm for head in heads if head.norm is not None]
     if not norms:
         return weights, biases
-    γ, β = torch.stack([norm.weight for norm in norms]), torch.stack([norm.bias for norm in norms])
+    γ, β = torch.stack([scale for scale, _ in norms]), torch.stack([shift for _, shift in norms])
     return weights * γ[:, None], biases + (weights @ β[:, :, None]).squeeze(-1)
 
 
@@ -123,13 +153,23 @@ def neighbours(spaces: Sequence[Tensor]) -> Iterator[tuple[Tensor, slice]]:
             start = stop
 
 
+def pass_logits(
+    block: ClassAttention, passes: Sequence[Pass], spaces: Sequence[Tensor], classes: Sequence[int]
+) -> Tensor:
+    """Logits of these passes from the live weights, with the gradients of the readable ones."""
+    return decode(block, fold(block, passes), spaces, classes)
+
+
 def fast_logits(network: GatedNetwork, spaces: Sequence[Tensor], masks: Sequence[Masks], first: int = 0) -> Tensor:
-    """Logits of tasks first, first + 1, ... from the live weights, with the gradients of the readable passes."""
-    return decode(network.block, fold(network, masks, first), spaces, network.classes[first : first + len(masks)])
+    """Logits of tasks first, first + 1, ... under these gates."""
+    classes = network.classes[first : first + len(masks)]
+    return pass_logits(network.block, passes_of(network, masks, first), spaces, classes)
 
 
 class FoldedDecoder(nn.Module):
     """A snapshot of a network's decoder for inference: it neither learns nor follows the network afterwards."""
+
+    compiled = ("forward",)
 
     def __init__(self, network: GatedNetwork) -> None:
         super().__init__()
@@ -137,7 +177,8 @@ class FoldedDecoder(nn.Module):
         self.block = copy.deepcopy(network.block).requires_grad_(False).eval()
         del self.block.query, self.block.key  # all that is left of them is in the constants
         with torch.no_grad():
-            constants = fold(network, [network.masks(task) for task in range(network.tasks)])
+            passes = passes_of(network, [network.masks(task) for task in range(network.tasks)])
+            constants = fold(network.block, passes)
         for name, tensor in constants._asdict().items():
             self.register_buffer(name, tensor.detach().clone())
 

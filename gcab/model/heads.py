@@ -9,6 +9,8 @@ from gcab.model.encoder import initialise
 class Head(nn.Module):
     """One task's classifier; the authors put a LayerNorm of its own before the linear layer, the text does not."""
 
+    compiled = ("forward",)
+
     def __init__(self, width: int, classes: int, normalise: bool) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(width) if normalise else nn.Identity()

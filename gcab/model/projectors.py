@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gcab.ranks import whole_norm, world
+
 ProjectorKind = Literal["mlp", "normed", "residual"]
 Distance = Literal["cosine", "l2", "rms"]
 
@@ -25,6 +27,8 @@ class ResidualProjector(nn.Module):
 
     A projector that starts at random first drags the encoder towards itself: the features grow from task to task.
     """
+
+    compiled = ("forward",)
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -67,8 +71,8 @@ def drift_distance(kind: Distance, projected: Tensor, target: Tensor) -> Tensor:
     """
     if kind == "cosine":
         return (1 - functional.cosine_similarity(projected.float(), target.float(), dim=-1)).mean()
-    norm = torch.linalg.vector_norm(projected.float() - target.float())
-    return norm / target.numel() ** 0.5 if kind == "rms" else norm
+    norm = whole_norm(torch.linalg.vector_norm(projected.float() - target.float()))
+    return norm / (target.numel() * world()) ** 0.5 if kind == "rms" else norm
 
 
 @torch.no_grad()

@@ -17,6 +17,7 @@ GRID = 2  # cells per side: position matters, but not to the token
 class ClassStatistics(nn.Module):
     """Gaussian classes with one covariance: log P(x | c) = x·Σ⁻¹μ_c - ½ μ_c·Σ⁻¹μ_c, but for what all classes share."""
 
+    compiled = ("forward",)
     means: Tensor
     weight: Tensor
     bias: Tensor
@@ -59,7 +60,9 @@ class ClassStatistics(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """log P(x | c) up to a constant of the image: (B, classes)."""
-        return functional.linear(self.pool(features).flatten(1), self.weight, self.bias)
+        # In double precision, which no autocast rounds: classes differ in the last digits of large numbers.
+        x = self.pool(features).flatten(1).double()
+        return functional.linear(x, self.weight.double(), self.bias.double()).float()
 
     def nbytes(self) -> int:
         return sum(buffer.nbytes for buffer in self.buffers())

@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import re
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,14 +39,31 @@ class CheckpointStore:
         self.folder = folder
         self.keep = keep
         self._refused: set[int] = set()
+        self._writing: Future[Path] | None = None
 
     def save(self, position: dict[str, Any], state: dict[str, Any]) -> Path:
         """Write a new checkpoint, and only then let go of the oldest; returns its manifest."""
+        self.wait()
+        return self._write(position, *flatten(state))
+
+    def save_beside(self, position: dict[str, Any], state: dict[str, Any]) -> None:
+        """Copy the state now and write it while the caller goes on; a failure shows at the next save or wait."""
+        self.wait()
+        worker = ThreadPoolExecutor(1)
+        self._writing = worker.submit(self._write, position, *flatten(state))
+        worker.shutdown(wait=False)
+
+    def wait(self) -> None:
+        """Until what is being written is on the disk."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
+    def _write(self, position: dict[str, Any], tensors: dict[str, Tensor], structure: Any) -> Path:
         manifests, interrupted = self._numbers()
         remove_temporaries(self.folder)
         self._delete(interrupted)
         number = max(manifests | interrupted, default=0) + 1
-        tensors, structure = flatten(state)
         data = safetensors.torch.save(tensors)
         body = {
             "format": FORMAT,
@@ -63,6 +81,7 @@ class CheckpointStore:
 
     def load_latest(self) -> tuple[Checkpoint | None, list[str]]:
         """Give the newest intact checkpoint (None if there never was one), and a warning for each one passed over."""
+        self.wait()
         manifests, interrupted = self._numbers()
         warnings = []
         for number in sorted(manifests | interrupted, reverse=True):

@@ -1,9 +1,14 @@
-"""Model folders: `model.json` says what to build, `weights.safetensors` holds every tensor; no pickle."""
+"""Model folders: `model.json` says what to build, `weights.safetensors` holds every tensor; no pickle.
+
+The promise: every later version of gcab reads every folder an earlier one wrote, and predicts the same from it.
+`format` rises only where an older gcab could not make sense of a newer folder, and then that gcab says so in a
+sentence; entries it does not know are left alone. tests/teaching/models holds a folder written by each version.
+"""
 
 import contextlib
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +21,7 @@ from gcab.runs.files import saving, sha256, sync_folder, write_bytes, write_json
 from gcab.version import VERSION
 
 FORMAT = 1
+GENERATION = "generation-"  # of a folder that holds several models, see gcab/model_folder.py
 
 
 def save_model(folder: Path, description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
@@ -23,6 +29,8 @@ def save_model(folder: Path, description: Mapping[str, Any], tensors: Mapping[st
     folder = folder.resolve()
     if folder.exists() and not folder.is_dir():
         raise GcabError(f"{folder} is a file: choose a folder for the model.")
+    if any(folder.glob(f"{GENERATION}*")):
+        raise GcabError(f"{folder} keeps generations of a model: choose another folder, or teach it with 'gcab learn'.")
     if folder.exists() and not (folder / "model.json").exists() and any(folder.iterdir()):
         raise GcabError(f"{folder} is not empty and holds no model: choose another folder.")
     rescue_interrupted(folder)
@@ -49,18 +57,32 @@ def save_model(folder: Path, description: Mapping[str, Any], tensors: Mapping[st
 
 def load_model(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The description and the tensors, checked against each other."""
+    description = read_description(folder)
+    weights = folder / "weights.safetensors"
+    with reading(folder):
+        if sha256(weights) != description["weights"]:
+            raise GcabError(f"{weights} does not match its model.json: it is damaged, restore it from a copy.")
+        return description, safetensors.torch.load_file(weights)
+
+
+def read_description(folder: Path) -> dict[str, Any]:
+    """`model.json` alone, for whoever needs no weights."""
     rescue_interrupted(folder.resolve())
-    try:
-        description = json.loads((folder / "model.json").read_text())
+    with reading(folder):
+        description: dict[str, Any] = json.loads((folder / "model.json").read_text())
         if description["format"] != FORMAT:
             raise GcabError(
                 f"{folder} has model format {description['format']}, this gcab {VERSION} reads format {FORMAT}: "
                 "use the version that wrote it."
             )
-        weights = folder / "weights.safetensors"
-        if sha256(weights) != description["weights"]:
-            raise GcabError(f"{weights} does not match its model.json: it is damaged, restore it from a copy.")
-        return description, safetensors.torch.load_file(weights)
+        return description
+
+
+@contextlib.contextmanager
+def reading(folder: Path) -> Iterator[None]:
+    """Say in one sentence what is wrong with the model in `folder`."""
+    try:
+        yield
     except FileNotFoundError as error:
         raise GcabError(f"there is no model in {folder}: {Path(error.filename).name} is missing.") from None
     except OSError as error:

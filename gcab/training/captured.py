@@ -2,16 +2,16 @@
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gcab.methods.method import Method, Progress
-from gcab.model.class_attention import ClassAttention
-from gcab.model.encoder import Block
-from gcab.model.projectors import ResidualProjector
+from gcab.methods.method import Batch, Method, Progress
+from gcab.model.compiling import compiled
+from gcab.model.low_precision import LowPrecision, exchanged
+from gcab.ranks import world
 from gcab.training.feed import Feed
 from gcab.training.step import PlainSteps, Step, Steps
 
@@ -21,6 +21,9 @@ WARM_UP = 3  # steps before recording
 def make_steps(step: Step, feed: Feed, explain: Callable[[str], None]) -> Steps:
     """The fastest way to run a task's steps here; says in one line why it is not the fastest there is."""
     if feed.device.type != "cuda":
+        return PlainSteps(step, feed)
+    if world() > 1:
+        explain("several processes share each batch: their steps run one by one")
         return PlainSteps(step, feed)
     if not feed.resident:
         explain("the images do not fit in the GPU's memory: they are streamed, and steps run one by one")
@@ -33,74 +36,123 @@ def make_steps(step: Step, feed: Feed, explain: Callable[[str], None]) -> Steps:
 
 
 class CapturedSteps:
-    """A task's step, recorded once; between steps the host does nothing but ask for the next replay."""
+    """A task's step, recorded once; between steps the host does nothing but ask for the next replay.
+
+    While a step learns from one batch, the device prepares the next one beside it.
+    """
 
     def __init__(self, step: Step, feed: Feed) -> None:
         self.step, self.feed = step, feed
-        self.order = torch.zeros(feed.steps, feed.batch_size, dtype=torch.long, device=feed.device)
+        # One row more than there are steps: the last step prepares a batch that nobody learns from.
+        self.order = torch.zeros(feed.steps + 1, feed.batch_size, dtype=torch.long, device=feed.device)
         self.position = torch.zeros(1, dtype=torch.long, device=feed.device)
+        self.batch: Batch | None = None
         self.names: list[str] = []
         self.history = torch.empty(0)
-        self.replay = self.record()
+        self.low = LowPrecision(step.method) if step.bfloat16 else None
+        self.begin, self.replay = self.record()
 
     def run(self, order: Tensor) -> Tensor:
-        self.order.copy_(order)
-        self.position.zero_()
+        self.order[:-1].copy_(order)
+        self.begin()
         for _ in range(self.feed.steps):
             self.replay()
         return self.history
 
+    def fetch(self, position: Tensor) -> Batch:
+        """The batch of a step, wholly on the device."""
+        pick = self.order.index_select(0, position).squeeze(0)
+        return self.step.prepare(self.feed.images.index_select(0, pick), self.feed.labels.index_select(0, pick))
+
+    def start(self) -> None:
+        """Prepare the first batch."""
+        self.position.zero_()
+        self.hand_over(self.fetch(self.position))
+
     def advance(self) -> None:
-        """The step at the current position, wholly on the device."""
-        pick = self.order.index_select(0, self.position).squeeze(0)
-        images, labels = self.feed.images.index_select(0, pick), self.feed.labels.index_select(0, pick)
-        terms = self.step(images, labels, Progress(self.position[0], self.feed.steps))
+        """Learn from the batch at hand; beside it, prepare the next one."""
+        assert self.batch is not None, "start comes first"
+        beside = Beside(self.feed.device)
+        terms = self.step.learn(self.batch, Progress(self.position[0], self.feed.steps))
         losses = torch.stack(list(terms.values()))
         if not self.names:
             self.names = list(terms)
             self.history = losses.new_zeros(self.feed.steps, len(losses))
         self.history.index_copy_(0, self.position, losses[None])
+        with beside:
+            upcoming = self.fetch(self.position + 1)
+        self.hand_over(upcoming)
         self.position.add_(1)
+
+    def hand_over(self, batch: Batch) -> None:
+        """Into memory that is the same at every step."""
+        if self.batch is None:
+            self.batch = batch
+            return
+        for field in ("images", "labels", "targets"):
+            held, new = getattr(self.batch, field), getattr(batch, field)
+            if new is not None:
+                held.copy_(new)
 
     def warm_up(self) -> None:
         """Let compilers and libraries settle, and leave everything as it was."""
         with unchanged(self.step.method, self.step.optimiser):
+            self.start()
             for _ in range(WARM_UP):
                 self.position.zero_()
                 self.advance()
         self.step.optimiser.zero_grad(set_to_none=True)
 
-    def record(self) -> Callable[[], None]:
-        """Capture one step as a CUDA graph; the returned call runs it at the next position."""
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-        with compiled(self.step), warnings.catch_warnings():
+    def record(self) -> tuple[Callable[[], None], Callable[[], None]]:
+        """Capture the start of an epoch and one step as CUDA graphs; the returned calls run them."""
+        stream = torch.cuda.Stream()
+        hot = [*self.step.method.modules(), self.step.augment]
+        with compiled(hot), low_precision(self.step, self.low), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # compilers advise on settings that would change the results
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
                 self.warm_up()
             torch.cuda.current_stream().wait_stream(stream)
-            graph.register_generator_state(self.step.random)
-            with torch.cuda.graph(graph):
-                self.advance()
+            return self.capture(self.start), self.capture(self.advance)
+
+    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
+        graph = torch.cuda.CUDAGraph()
+        graph.register_generator_state(self.step.random)
+        with torch.cuda.graph(graph):
+            work()
         return graph.replay
 
 
-@contextmanager
-def compiled(step: Step) -> Iterator[None]:
-    """One compiled form for all blocks of a kind and one for augmentation, while a step is recorded.
+class Beside:
+    """Work on a GPU that may run at the same time as what was asked for since this was made; elsewhere, in turn."""
 
-    Afterwards the modules are as before: evaluation, with batches of any size, never waits for a compiler.
-    """
-    kinds = Block | ClassAttention | ResidualProjector
-    blocks = [module for module in step.method.modules() if isinstance(module, kinds)]
-    for block in blocks:
-        block.compile(dynamic=False)
+    def __init__(self, device: torch.device) -> None:
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        if self.stream is not None:
+            self.stream.wait_stream(torch.cuda.current_stream(device))
+
+    def __enter__(self) -> None:
+        self.context = torch.cuda.stream(self.stream)
+        self.context.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self.context.__exit__(*error)
+        if self.stream is not None:
+            torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
+
+
+@contextmanager
+def low_precision(step: Step, low: LowPrecision | None) -> Iterator[None]:
+    """Let a step use the copies while it is recorded; the recording goes on using them."""
+    if low is None:
+        yield
+        return
+    step.weights = low.of_learning
     try:
-        with step.augment.compiled():
+        with exchanged(low.fixed):
             yield
     finally:
-        for block in blocks:
-            block._compiled_call_impl = None
+        step.weights = nullcontext
 
 
 @contextmanager

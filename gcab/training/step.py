@@ -1,5 +1,7 @@
 """One training step (augment, forward, backward, gate, clip, update) and how an epoch of them is run."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 import torch
@@ -24,16 +26,27 @@ class Step:
     ) -> None:
         self.method, self.optimiser, self.augment, self.random = method, optimiser, augment, random
         self.clip, self.bfloat16 = clip, bfloat16
+        self.weights: Callable[[], AbstractContextManager[None]] = nullcontext  # how the loss sees the weights
+        self.loss: Callable[[Batch, Progress], dict[str, Tensor]] = method.loss
 
     def __call__(self, images: Tensor, labels: Tensor, progress: Progress) -> dict[str, Tensor]:
         """Returns the loss terms, detached."""
+        return self.learn(self.prepare(images, labels), progress)
+
+    @torch.no_grad()
+    def prepare(self, images: Tensor, labels: Tensor) -> Batch:
+        """All of a step that does not depend on the step before it."""
         replayed = self.method.replay(len(labels))
         if replayed is not None:
             images, labels = torch.cat([images, replayed.images]), torch.cat([labels, replayed.labels])
-        batch = Batch(self.augment(images, self.random), labels)
+        with self.precision(images.device):
+            return self.method.batch(self.augment(images, self.random), labels)
+
+    def learn(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:
+        """Forward, backward, update."""
         self.optimiser.zero_grad(set_to_none=True)
-        with torch.autocast(images.device.type, torch.bfloat16, enabled=self.bfloat16):
-            terms = self.method.loss(batch, progress)
+        with self.precision(batch.images.device), self.weights():
+            terms = self.loss(batch, progress)
         torch.stack([term.float() for term in terms.values()]).sum().backward()
         self.method.before_step(progress)
         if self.clip > 0:
@@ -42,6 +55,9 @@ class Step:
         self.optimiser.step()
         self.method.after_step(progress)
         return {name: term.detach().float() for name, term in terms.items()}
+
+    def precision(self, device: torch.device) -> torch.autocast:
+        return torch.autocast(device.type, torch.bfloat16, enabled=self.bfloat16)
 
 
 class Steps(Protocol):

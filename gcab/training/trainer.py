@@ -13,7 +13,9 @@ from gcab.config import TrainingConfig
 from gcab.data.augment import Augment
 from gcab.errors import GcabError
 from gcab.methods.method import Method, Task, TaskImages
+from gcab.ranks import make_equal, mean
 from gcab.training.captured import make_steps
+from gcab.training.distributed import shared_loss
 from gcab.training.feed import Feed
 from gcab.training.schedule import learning_rate, make_optimiser, restore_optimiser, set_learning_rate
 from gcab.training.seeds import derived_seed, generator, seeded
@@ -40,6 +42,14 @@ class Halfway:
     optimiser: dict[str, Any]
 
 
+class DivergedError(GcabError):
+    """A loss is no number any more; whoever trains without checkpoints says otherwise what is kept."""
+
+    def __init__(self, where: str) -> None:
+        self.where, self.advice = where, "try a lower training.lr or training.precision=float32."
+        super().__init__(f"{where}: the last good checkpoint is kept; {self.advice}")
+
+
 class Trainer:
     """Trains a method on one task after another; all randomness follows from the seed, the task and the epoch."""
 
@@ -58,9 +68,9 @@ class Trainer:
         self.optimiser: torch.optim.Optimizer | None = None
 
     def fit(
-        self, task: Task, data: TaskImages, after_epoch: Callable[[Epoch], None], halfway: Halfway | None = None
+        self, task: Task, data: TaskImages, after_epoch: Callable[[Epoch], bool | None], halfway: Halfway | None = None
     ) -> None:
-        """All epochs of a task, or those that are left of it."""
+        """All epochs of a task, or those that are left of it; `after_epoch` may end it early by returning true."""
         feed = Feed(data, self.config.batch_size, self.device)
         self.optimiser = make_optimiser(self.config, self.method.parameters())
         if halfway is not None:
@@ -69,6 +79,7 @@ class Trainer:
         self.method.zero_grad(set_to_none=True)
         self.method.train()
         step = Step(self.method, self.optimiser, self.augment, random, self.config.clip, self.bfloat16)
+        step.loss = shared_loss(self.method)
         steps = make_steps(step, feed, self.explain)
         for epoch in range(halfway.epochs if halfway else 0, self.config.epochs):
             start = time.perf_counter()
@@ -76,10 +87,11 @@ class Trainer:
             random.manual_seed(derived_seed(self.seed, "augment", task.index, epoch))
             with seeded(self.seed, "epoch", task.index, epoch):
                 order = feed.order(generator(self.seed, "shuffle", task.index, epoch))
-                losses = steps.run(order).cpu()  # (steps, terms): the epoch's one wait for the device
+                losses = mean(steps.run(order).cpu())  # (steps, terms): the epoch's one wait for the device
             require_finite(losses, task, epoch)
             means = dict(zip(steps.names, losses.double().mean(dim=0).tolist(), strict=True))
-            after_epoch(Epoch(task, epoch + 1, feed.steps, means, lr, time.perf_counter() - start))
+            if after_epoch(Epoch(task, epoch + 1, feed.steps, means, lr, time.perf_counter() - start)):
+                break
         self.method.eval()
 
 
@@ -89,10 +101,7 @@ def require_finite(losses: Tensor, task: Task, epoch: int) -> None:
     if len(bad):
         step = int(bad[0])
         value = "infinite" if math.isinf(float(losses[step].sum())) else "not a number"
-        raise GcabError(
-            f"the loss became {value} in task {task.index + 1}, epoch {epoch + 1}, step {step + 1}: "
-            "the last good checkpoint is kept; try a lower training.lr or training.precision=float32."
-        )
+        raise DivergedError(f"the loss became {value} in task {task.index + 1}, epoch {epoch + 1}, step {step + 1}")
 
 
 def grow(method: Method, task: Task, seed: int) -> None:
@@ -105,3 +114,4 @@ def finish(method: Method, task: Task, data: TaskImages, seed: int) -> None:
     """End a task with the random choices its place in the run gives it."""
     with seeded(seed, "end", task.index):
         method.end_task(task, data)
+    make_equal(method.state_dict().values())

@@ -29,7 +29,7 @@ from gcab.assemble import build_method, load_method
 from gcab.config import RunConfig
 from gcab.data.augment import Augment
 from gcab.experiment import Experiment, run_experiment
-from gcab.methods.method import Batch, Method, Progress, Task, TaskImages, state_bytes
+from gcab.methods.method import Method, Progress, Task, TaskImages, state_bytes
 from gcab.methods.registry import methods
 from gcab.runs.folder import RunFolder
 from gcab.scenario import ClosedTaskError
@@ -157,14 +157,14 @@ def test_the_loss_terms_are_named_and_have_gradients(finished: FinishedRun) -> N
             if parameter.requires_grad:
                 parameter.add_(0.02 * torch.randn(parameter.shape, generator=generator))
     method.train()
-    terms = method.loss(Batch(method.setting.normalise(data.images), data.labels), Progress(torch.tensor(0), 4))
+    terms = method.loss(method.batch(method.setting.normalise(data.images), data.labels), Progress(torch.tensor(0), 4))
     if not method.joint:
         assert terms.keys() == epochs[-1]["losses"].keys()
     for name in terms:
         method.zero_grad()
-        value = method.loss(Batch(method.setting.normalise(data.images), data.labels), Progress(torch.tensor(0), 4))[
-            name
-        ]
+        value = method.loss(
+            method.batch(method.setting.normalise(data.images), data.labels), Progress(torch.tensor(0), 4)
+        )[name]
         assert value.shape == ()
         value.backward()
         gradients = [parameter.grad for parameter in method.parameters() if parameter.grad is not None]

@@ -23,6 +23,7 @@ CPU = torch.device("cpu")
 CLASSES = tuple(f"shape {label}" for label in range(6))
 IMAGE_SIZE = 8
 BUFFER = 7  # images, for methods that store some
+BUDGETS = {"buffer": BUFFER, "distillation_steps": 20}  # of methods that have such an option
 SMALL: dict[str, Any] = {
     "encoder.width": 16,
     "encoder.heads": 4,
@@ -53,7 +54,8 @@ class Case:
         return f"{self.method}-{self.profile}{change}"
 
     def config(self, seed: int = 1, changes: dict[str, Any] | None = None) -> RunConfig:
-        budget = {"options.buffer": BUFFER} if hasattr(methods()[self.method].Options(), "buffer") else {}
+        options = methods()[self.method].Options()
+        budget = {f"options.{name}": value for name, value in BUDGETS.items() if hasattr(options, name)}
         layers = {**SMALL, **budget, **self.changes, **(changes or {})}
         return resolve("digits/3", self.method, self.profile, seed, layers)
 

@@ -10,7 +10,7 @@ from networks import ENCODER, IMAGE_SIZE, grown, profile_options, scramble, soft
 from torch import Tensor
 
 from gcab.methods.gcab import Gcab, GcabOptions
-from gcab.methods.method import Batch, Progress, TaskImages, binary_cross_entropy
+from gcab.methods.method import Progress, TaskImages, binary_cross_entropy
 from gcab.model.frozen import Frozen
 
 SIZES = (2, 3, 2)
@@ -107,7 +107,7 @@ def test_the_loss_is_the_sum_of_the_papers_terms(profile: str, old_passes: str, 
     method = grown(options, *SIZES)
     teach(method)
     images, labels = images_and_labels()
-    terms = method.loss(Batch(images, labels), PROGRESS)
+    terms = method.loss(method.batch(images, labels), PROGRESS)
     assert terms.keys() == {"classification", "sparsity", "drift"}
 
     sharpest = 1.5
@@ -154,7 +154,7 @@ def test_distillation_compares_the_features_themselves() -> None:
     assert method.compensate(torch.zeros(1, 4, 16), 0) is None
     teach(method)
     images, labels = images_and_labels()
-    drift = method.loss(Batch(images, labels), PROGRESS)["drift"].item()
+    drift = method.loss(method.batch(images, labels), PROGRESS)["drift"].item()
     assert method.teacher is not None
     pairs = zip(method.features(images).flatten(0, 1), method.teacher(images).flatten(0, 1), strict=True)
     distances = [naive.cosine_distance(naive.numbers(a), naive.numbers(b)) for a, b in pairs]
@@ -173,14 +173,14 @@ def test_the_terms_are_named_by_what_is_switched_on(changes: dict[str, str], exp
     method = grown(replace(profile_options("official"), **changes), *SIZES)  # type: ignore[arg-type]
     teach(method)
     images, labels = images_and_labels()
-    assert method.loss(Batch(images, labels), PROGRESS).keys() == expected
+    assert method.loss(method.batch(images, labels), PROGRESS).keys() == expected
 
 
 def test_the_first_task_has_no_drift_and_ungated_networks_no_sparsity() -> None:
     images, _ = images_and_labels()
-    batch = Batch(images, torch.tensor([0, 1]))
     first = grown(profile_options("official"), 2)
     first.begin_task(tasks_of(2)[0])
+    batch = first.batch(images, torch.tensor([0, 1]))
     assert first.loss(batch, PROGRESS).keys() == {"classification", "sparsity"}
     options = profile_options("official")
     ungated = grown(replace(options, network=replace(options.network, gates=False)), 2)
@@ -198,7 +198,7 @@ def test_each_term_teaches_what_it_should(profile: str) -> None:
     reached: dict[str, set[str]] = {}
     for term in ("classification", "sparsity", "drift"):
         method.zero_grad()
-        method.loss(Batch(images, labels), PROGRESS)[term].backward()
+        method.loss(method.batch(images, labels), PROGRESS)[term].backward()
         learning = {n for n, p in method.named_parameters() if p.grad is not None and bool(p.grad.abs().sum() > 0)}
         reached[term] = {".".join(name.split(".")[1:3]) for name in learning}
         assert not any(name.startswith("teacher") for name in learning)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from gcab.methods.gcab import Gcab, GcabOptions
-from gcab.methods.method import Batch, Method, Progress, Setting, Task, TaskImages
+from gcab.methods.method import Method, Progress, Setting, Task, TaskImages
 from gcab.model.encoder import EncoderConfig
 from gcab.model.network import GatedNetwork
 from gcab.model.options import NetworkOptions
@@ -89,7 +89,7 @@ def train(method: Method, task: Task, make_optimiser: MakeOptimiser, epochs: int
             progress = Progress(torch.tensor(step), steps)
             picked = torch.arange(step, len(data.labels), steps)
             optimiser.zero_grad()
-            terms = method.loss(Batch(SETTING.normalise(data.images[picked]), data.labels[picked]), progress)
+            terms = method.loss(method.batch(SETTING.normalise(data.images[picked]), data.labels[picked]), progress)
             loss = torch.stack(list(terms.values())).sum()
             loss.backward()
             method.before_step(progress)

@@ -10,7 +10,8 @@ from gcab.assemble import build_method
 from gcab.config import RunConfig, resolve
 from gcab.data.augment import Augment
 from gcab.methods.method import Method, Task, TaskImages
-from gcab.training.captured import CapturedSteps, compiled, make_steps, unchanged
+from gcab.model.compiling import compiled
+from gcab.training.captured import CapturedSteps, make_steps, unchanged
 from gcab.training.feed import Feed
 from gcab.training.schedule import make_optimiser
 from gcab.training.seeds import seeded
@@ -29,9 +30,9 @@ TINY = {
 class CalledSteps(CapturedSteps):
     """Warms up like the real one, then runs `advance` itself where the real one replays its recording."""
 
-    def record(self) -> Callable[[], None]:
+    def record(self) -> tuple[Callable[[], None], Callable[[], None]]:
         self.warm_up()
-        return self.advance
+        return self.start, self.advance
 
 
 def two_tasks(method_name: str) -> tuple[RunConfig, Method, TaskImages]:
@@ -111,13 +112,18 @@ def test_a_failure_while_warming_up_changes_nothing() -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own, while its compiler is imported
 def test_compiled_forms_are_gone_afterwards() -> None:
-    config, method, data = two_tasks("gcab")
-    step, _ = prepare(config, method, data)
-    blocks = [module for module in method.modules() if module._compiled_call_impl is not None]
-    assert not blocks
-    with compiled(step):
-        assert sum(module._compiled_call_impl is not None for module in method.modules()) >= 3
-    assert all(module._compiled_call_impl is None for module in method.modules())
+    _, method, _ = two_tasks("gcab")
+
+    def replaced() -> int:
+        """How many functions of the method's modules are not those of their class."""
+        hot = [(module, name) for module in method.modules() for name in getattr(module, "compiled", ())]
+        assert len(hot) >= 8  # two encoders with a block each, decoder, heads, projector, and the method's own
+        return sum(name in vars(module) for module, name in hot)
+
+    assert replaced() == 0
+    with compiled(method.modules()):
+        assert replaced() >= 8
+    assert replaced() == 0
 
 
 def test_a_cpu_takes_plain_steps_and_says_nothing() -> None:

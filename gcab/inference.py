@@ -1,0 +1,76 @@
+"""Predictions at a server's speed: on a GPU compiled and recorded once for each size of a batch, elsewhere as they are.
+
+What is computed stays `Method.predictor()`: in float32 to rounding, in bfloat16 as far as that reaches.
+"""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from gcab.methods.method import Method
+from gcab.model.compiling import compiled
+from gcab.model.low_precision import exchanged, linear_weights, lowered
+
+LARGEST = 1024  # images at once; larger batches go in parts
+WARM_UP = 3  # calls before recording
+
+Predict = Callable[[Tensor], Tensor]
+
+
+def fast_predictor(method: Method, bfloat16: bool = False, compile_blocks: bool = False) -> Predict:
+    """Logits of normalised images on the method's device, for as long as the method does not learn.
+
+    Compiling takes some seconds, on a GPU for each size of a batch, and pays where many images come.
+    """
+    predict = method.eval().predictor()
+    module = predict if isinstance(predict, nn.Module) else method
+    if next(method.parameters()).is_cuda:
+        return Recorded(predict, module, bfloat16, compile_blocks)
+    return partial(predicted, torch.compile(predict, dynamic=True) if compile_blocks else predict, bfloat16)
+
+
+@torch.inference_mode()
+def predicted(predict: Predict, bfloat16: bool, images: Tensor) -> Tensor:
+    with torch.autocast(images.device.type, torch.bfloat16, enabled=bfloat16):
+        return predict(images).float()
+
+
+class Recorded:
+    """A CUDA graph for each power of two: a batch is filled up to the next one."""
+
+    def __init__(self, predict: Predict, module: nn.Module, bfloat16: bool, compile_blocks: bool) -> None:
+        self.predict, self.module, self.bfloat16, self.compile_blocks = predict, module, bfloat16, compile_blocks
+        self.weights = lowered(linear_weights(module)) if bfloat16 else []
+        self.graphs: dict[int, tuple[Tensor, torch.cuda.CUDAGraph, Tensor]] = {}  # size -> input, graph, output
+
+    def __call__(self, images: Tensor) -> Tensor:
+        return torch.cat([self.replay(part) for part in images.split(LARGEST)])
+
+    def replay(self, images: Tensor) -> Tensor:
+        size = 1 << (len(images) - 1).bit_length()
+        if size not in self.graphs:
+            self.graphs[size] = self.record(images.new_zeros(size, *images.shape[1:]))
+        held, graph, logits = self.graphs[size]
+        held[: len(images)].copy_(images)
+        graph.replay()
+        return logits[: len(images)].clone()
+
+    def record(self, held: Tensor) -> tuple[Tensor, torch.cuda.CUDAGraph, Tensor]:
+        """What a batch of this size goes through; the memory of its input and its output stays the same."""
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        call = partial(predicted, self.predict, self.bfloat16, held)
+        with ExitStack() as ways:
+            ways.enter_context(exchanged(self.weights))
+            if self.compile_blocks:
+                ways.enter_context(compiled(self.module.modules()))
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(WARM_UP):
+                    call()
+            torch.cuda.current_stream().wait_stream(stream)
+            with torch.cuda.graph(graph):
+                logits = call()
+        return held, graph, logits

@@ -1,0 +1,97 @@
+"""This process among those that train together (`torch.distributed`); alone where no group was joined.
+
+K processes share the global batch: rank r takes its rows r, r + K, r + 2K, ... Every random draw for images is made
+for the whole global batch on every rank, from the same generator, and each takes its rows of it: what an image meets
+does not depend on K. Rows with a stride stay right when two batches are joined to one, as replay does.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import zip_longest
+from typing import TypeVar
+
+import torch
+from torch import Tensor, distributed
+
+T = TypeVar("T")
+
+
+def grouped() -> bool:
+    return distributed.is_available() and distributed.is_initialized()
+
+
+def rank() -> int:
+    return distributed.get_rank() if grouped() else 0
+
+
+def world() -> int:
+    return distributed.get_world_size() if grouped() else 1
+
+
+def rows(batch: Tensor) -> Tensor:
+    """This process's rows of something that has one for each image of the global batch."""
+    return batch[rank() :: world()]
+
+
+def uniform(images: int, *shape: int, device: torch.device) -> Tensor:
+    """Random numbers from 0 to 1 for each of this process's images: (images, *shape)."""
+    return rows(torch.rand(images * world(), *shape, device=device))
+
+
+def whole_norm(part: Tensor) -> Tensor:
+    """The L2 norm of a tensor that lies scattered over the ranks, from the norm of this rank's part."""
+    if world() == 1:
+        return part
+    own = part.clone()
+    if own.requires_grad:
+        # Every rank's loss depends on this part, but only this rank knows its gradient, and gradients are averaged.
+        own.register_hook(lambda gradient: gradient * world())
+    parts = [torch.empty_like(part) for _ in range(world())]
+    distributed.all_gather(parts, part.detach())
+    parts[rank()] = own
+    return torch.linalg.vector_norm(torch.stack(parts))
+
+
+def mean(values: Tensor) -> Tensor:
+    """The mean over the ranks, the same on all."""
+    if world() > 1:
+        values = values.clone()
+        distributed.all_reduce(values)
+        values /= world()
+    return values
+
+
+def from_first(compute: Callable[[], T]) -> T:
+    """What the first process computes, given to all."""
+    if world() == 1:
+        return compute()
+    box = [compute() if rank() == 0 else None]
+    distributed.broadcast_object_list(box, src=0, device=torch.device("cpu"))
+    return box[0]  # type: ignore[return-value]
+
+
+def shared_work(function: Callable[[Tensor], Tensor], parts: Sequence[Tensor]) -> list[Tensor]:
+    """A function of every part, each computed by one rank; all get all results, in order."""
+    own = [function(part) for part in parts[rank() :: world()]]
+    if world() == 1:
+        return own
+    of_ranks: list[list[Tensor]] = [[] for _ in range(world())]
+    distributed.all_gather_object(of_ranks, own)
+    return [result for turn in zip_longest(*of_ranks) for result in turn if result is not None]
+
+
+def make_equal(tensors: Iterable[Tensor]) -> None:
+    """Overwrite tensors with those of the first process, bit for bit."""
+    if world() > 1:
+        for tensor in tensors:
+            distributed.broadcast(tensor, src=0)
+
+
+@contextmanager
+def one_goes_ahead(ahead: bool) -> Iterator[None]:
+    """The others enter when those that are `ahead` have left: what these put on the disk is found there."""
+    if not ahead:
+        mean(torch.zeros(()))
+    yield
+    if ahead:
+        mean(torch.zeros(()))

@@ -1,0 +1,61 @@
+"""A run folder for several processes: the first alone touches the disk, and what it reads is given to all.
+
+Reading is something all ranks do together; writing needs no other rank.
+"""
+
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gcab.ranks import from_first, rank
+from gcab.runs.checkpoint import Checkpoint, CheckpointStore
+from gcab.runs.folder import RunFolder
+
+
+class SharedRun(RunFolder):
+    """With one process nothing but a run folder."""
+
+    @classmethod
+    def prepare(cls, path: Path, document: dict[str, Any]) -> "SharedRun":
+        return cls(path, from_first(lambda: RunFolder.prepare(path, document).document))
+
+    @cached_property
+    def checkpoints(self) -> CheckpointStore:
+        return SharedCheckpoints(self.path / "checkpoint")
+
+    def append(self, record: dict[str, Any]) -> None:
+        if rank() == 0:
+            super().append(record)
+
+    def records(self, kind: str | None = None) -> list[dict[str, Any]]:
+        return from_first(partial(super().records, kind))
+
+    def metrics_bytes(self) -> int:
+        return super().metrics_bytes() if rank() == 0 else 0
+
+    def truncate_metrics(self, size: int) -> None:
+        if rank() == 0:
+            super().truncate_metrics(size)
+
+    def save_arrays(self, name: str, **arrays: np.ndarray[Any, Any]) -> None:
+        if rank() == 0:
+            super().save_arrays(name, **arrays)
+
+    def load_arrays(self, name: str) -> dict[str, np.ndarray[Any, Any]] | None:
+        return from_first(partial(super().load_arrays, name))
+
+
+class SharedCheckpoints(CheckpointStore):
+    """Saved by the first process, brought back to all: nothing in a checkpoint depends on how many there are."""
+
+    def save(self, position: dict[str, Any], state: dict[str, Any]) -> Path:
+        return super().save(position, state) if rank() == 0 else self.folder
+
+    def save_beside(self, position: dict[str, Any], state: dict[str, Any]) -> None:
+        if rank() == 0:
+            super().save_beside(position, state)
+
+    def load_latest(self) -> tuple[Checkpoint | None, list[str]]:
+        return from_first(super().load_latest)

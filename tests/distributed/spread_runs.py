@@ -1,0 +1,52 @@
+"""Runs that take a second: six digits in three tasks, and test images enough for several ranks to share."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gcab.config import RunConfig, resolve
+from gcab.data.digits import load
+from gcab.data.images import ImageSet
+from gcab.experiment import Data
+from gcab.scenario import Scenario
+
+CPU = torch.device("cpu")
+CLASSES = 6
+LEARNED = 20  # images of each class; the others are for testing
+SMALL: dict[str, Any] = {
+    "encoder.width": 16,
+    "encoder.heads": 4,
+    "encoder.mlp_ratio": 2.0,
+    "encoder.patch": 4,
+    "encoder.drop_path": 0.3,
+    "augment.randaugment": True,  # with the crop and drop-path: every source of randomness is on
+    "augment.flip": True,
+    "training.batch_size": 12,
+    "training.epochs": 2,
+    "training.lr": 0.005,
+    "training.warmup_epochs": 0,
+}
+CASES = (("gcab", "extended"), ("gcab", "official"), ("gcab", "paper"), ("finetune", "official"), ("er", "official"))
+
+
+def config_of(method: str, profile: str) -> RunConfig:
+    buffer = {"options.buffer": 30} if method == "er" else {}
+    drop_path = {"encoder.drop_path": 0.0} if profile == "paper" else {}
+    return resolve("digits/3", method, profile, changes={**SMALL, **buffer, **drop_path})
+
+
+def data_of(config: RunConfig) -> Data:
+    digits = load(None, "train", config.scenario.image_size)
+    names = digits.classes[:CLASSES]
+    turn = torch.zeros_like(digits.labels)  # how many images of the same digit came before
+    for label in range(CLASSES):
+        same = digits.labels == label
+        turn[same] = torch.arange(int(same.sum()))
+    few = digits.labels < CLASSES
+
+    def part(chosen: Tensor) -> ImageSet:
+        return ImageSet(digits.images[chosen], digits.labels[chosen], names)
+
+    scenario = Scenario.build(config.scenario, config.seed, names)
+    return Data(part(few & (turn < LEARNED)), part(few & (turn >= LEARNED)), scenario)

@@ -1,0 +1,86 @@
+"""`torchrun -m gcab train`: killed, continued by another number of processes, refused."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from torchrun_process import LIMIT, ranks_of, start, torchrun
+
+from gcab.cli import changes_of, main, make_parser
+from gcab.config import resolve
+from gcab.experiment import run_path
+from gcab.runs.folder import RunFolder
+from gcab.runs.lock import RunLock
+
+TRAIN = ["train", "digits/2", "--method", "gcab", "--device", "cpu", "--encoder.width", "16", "--encoder.patch", "4"]
+TRAIN += ["--training.epochs", "2", "--training.batch_size", "48", "--training.warmup_epochs", "1"]
+
+
+def folder_of(runs: Path) -> Path:
+    """Where the run will be."""
+    verb = make_parser(TRAIN).parse_args(TRAIN)
+    return run_path(runs, resolve(verb.scenario, verb.method, verb.profile, verb.seed, changes_of(verb)))
+
+
+def wait_for_task(path: Path, task: int, process: subprocess.Popen[str]) -> None:
+    """Until the task is being trained."""
+    deadline = time.monotonic() + LIMIT
+    while process.poll() is None and time.monotonic() < deadline:
+        metrics = path / "metrics.jsonl"
+        lines = metrics.read_bytes().split(b"\n")[:-1] if metrics.exists() else []
+        if any(record["kind"] == "epoch" and record["task"] == task for record in map(json.loads, lines)):
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"task {task} never began: {process.communicate()[1]}")
+
+
+def test_a_run_of_two_killed_processes_is_continued_by_three_to_the_end_of_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = folder_of(tmp_path / "shared")
+    launcher = start(2, "-m", "gcab", *TRAIN, "--runs", tmp_path / "shared")
+    with launcher:
+        wait_for_task(path, 2, launcher)
+        processes = ranks_of(launcher)
+        assert len(processes) == 2
+        for process in processes:
+            os.kill(process, signal.SIGKILL)
+        launcher.communicate(timeout=LIMIT)
+    assert launcher.returncode != 0
+    assert RunFolder.open(path).final() is None
+
+    finished = torchrun(3, "-m", "gcab", *TRAIN, "--runs", tmp_path / "shared")
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.count("gcab  continuing: task 2") == 1
+    assert finished.stdout.count("ACC_TAG") == 1
+    assert RunFolder.open(path).document["device"].startswith("2 x CPU")
+
+    assert main([*TRAIN, "--runs", str(tmp_path / "alone")]) == 0
+    assert "ACC_TAG" in capsys.readouterr().out
+    shared, alone = RunFolder.open(path), RunFolder.open(folder_of(tmp_path / "alone"))
+    for one, many in zip(alone.records("epoch"), shared.records("epoch"), strict=True):
+        assert many["losses"] == pytest.approx(one["losses"], rel=1e-5)
+    for one, many in zip(alone.records("task"), shared.records("task"), strict=True):
+        assert (many["tag"], many["taw"]) == (one["tag"], one["taw"])
+
+
+def test_a_problem_of_the_first_process_is_told_once_and_ends_all(tmp_path: Path) -> None:
+    with RunLock(folder_of(tmp_path)):
+        began = time.monotonic()
+        refused = torchrun(2, "-m", "gcab", *TRAIN, "--runs", tmp_path)
+    assert refused.returncode != 0
+    assert refused.stderr.count("another gcab process") == 1
+    assert "Connection closed" not in refused.stderr
+    assert time.monotonic() - began < LIMIT / 4
+
+
+def test_a_problem_of_all_processes_is_told_once(tmp_path: Path) -> None:
+    refused = torchrun(2, "-m", "gcab", *TRAIN, "--runs", tmp_path, "--training.batch_size", "15")
+    assert refused.returncode != 0
+    sentence = "gcab: a batch of 15 of the task's 723 images cannot be shared equally by 2 processes"
+    assert refused.stderr.count(sentence) == 1
+    assert refused.stdout == ""

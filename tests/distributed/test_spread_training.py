@@ -1,0 +1,63 @@
+"""Two processes compute what one does, and stay the same as each other bit for bit."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from spread_runs import CASES, CPU, config_of, data_of
+from torchrun_process import torchrun
+
+from gcab.experiment import run_experiment
+from gcab.runs.folder import RunFolder
+
+SCRIPT = Path(__file__).with_name("spread_ranks.py")
+RANKS = 2
+
+
+@pytest.fixture(scope="module")
+def shared_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of all runs of two processes, whose own checks have passed."""
+    folder = tmp_path_factory.mktemp("shared")
+    finished = torchrun(RANKS, SCRIPT, folder)
+    assert finished.returncode == 0, finished.stderr
+    return folder
+
+
+@pytest.mark.parametrize(("method", "profile"), CASES)
+def test_two_processes_have_the_losses_and_accuracies_of_one(
+    shared_runs: Path, tmp_path: Path, method: str, profile: str
+) -> None:
+    config = config_of(method, profile)
+    run_experiment(config, data_of(config), tmp_path / "alone", CPU, lambda _: None)
+    alone, shared = RunFolder.open(tmp_path / "alone"), RunFolder.open(shared_runs / f"{method}-{profile}")
+    epochs = alone.records("epoch")
+    assert len(epochs) == 2 * 3
+    for one, two in zip(epochs, shared.records("epoch"), strict=True):
+        assert two["losses"] == pytest.approx(one["losses"], rel=1e-5)
+        assert (two["step"], two["lr"]) == (one["step"], one["lr"])
+    for one, two in zip(alone.records("task"), shared.records("task"), strict=True):
+        for name in ("tag", "taw", "task_identification", "capacity", "parameters", "bytes", "images", "probe"):
+            assert two[name] == pytest.approx(one[name], rel=1e-5) if name == "capacity" else two[name] == one[name]
+    assert alone.arrays_names() == shared.arrays_names() != []
+    for name in alone.arrays_names():
+        ours, theirs = alone.load_arrays(name), shared.load_arrays(name)
+        assert ours is not None
+        assert theirs is not None
+        for key in ours:
+            np.testing.assert_allclose(ours[key], theirs[key], rtol=1e-2, atol=1e-2)  # half precision
+
+
+def test_all_ranks_hold_the_same_bits_after_every_epoch_and_task(shared_runs: Path) -> None:
+    first, second = (json.loads((shared_runs / f"digests-{rank}.json").read_text()) for rank in range(RANKS))
+    assert first.keys() == {f"{method}-{profile}" for method, profile in CASES}
+    assert first == second
+    for case, digests in first.items():
+        assert len(set(digests)) >= 2 * 3, f"{case} does not learn in every epoch"
+
+
+def test_only_one_process_writes_a_run(shared_runs: Path) -> None:
+    for method, profile in CASES:
+        run = RunFolder.open(shared_runs / f"{method}-{profile}")
+        assert [record["kind"] for record in run.records()].count("final") == 1
+        assert [record["task"] for record in run.records("task")] == [1, 2, 3]

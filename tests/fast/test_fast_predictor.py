@@ -1,0 +1,53 @@
+"""Predictions for servers are those of the training-time model, within a stated tolerance."""
+
+import pytest
+import torch
+
+from gcab.assemble import build_method
+from gcab.config import PROFILES, resolve
+from gcab.inference import LARGEST, fast_predictor
+from gcab.methods.method import Method, Task, TaskImages
+from gcab.training.trainer import finish, grow
+
+FLOAT32, BFLOAT16 = 1e-5, 5e-2  # of the largest logit
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
+
+
+def learned(name: str, profile: str, device: str) -> Method:
+    """Three tasks with random gates, heads and projectors."""
+    config = resolve("digits/5", name, profile, changes={"encoder.width": 64, "encoder.blocks": 2})
+    method, random = build_method(config).to(device), torch.Generator().manual_seed(3)
+    images = torch.randint(0, 256, (24, 3, 8, 8), dtype=torch.uint8, generator=random)
+    for index in range(3):
+        task = Task(index, 2 * index, ("a", "b"))
+        grow(method, task, config.seed)
+        finish(method.eval(), task, TaskImages(images, 2 * index + torch.arange(24) % 2), config.seed)
+    return method
+
+
+def error(found: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((found - expected).abs().max() / expected.abs().max())
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("name", "profile"), [*(("gcab", profile) for profile in PROFILES), ("finetune", "official")])
+def test_fast_predictions_are_those_of_predict(name: str, profile: str, device: str) -> None:
+    method = learned(name, profile, device)
+    exact, low = fast_predictor(method), fast_predictor(method, bfloat16=True)
+    for count in (1, 3, 16):
+        images = torch.randn(count, 3, 8, 8, generator=torch.Generator().manual_seed(count)).to(device)
+        with torch.inference_mode():
+            expected = method.predict(images).float()
+        assert error(exact(images), expected) <= FLOAT32
+        assert error(low(images), expected) <= BFLOAT16
+        assert low(images).dtype == torch.float32
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_batches_larger_than_the_largest_go_in_parts(device: str) -> None:
+    method = learned("gcab", "extended", device)
+    images = torch.randn(LARGEST + 3, 3, 8, 8, generator=torch.Generator().manual_seed(1)).to(device)
+    found = fast_predictor(method)(images)
+    assert found.shape == (LARGEST + 3, 6)
+    with torch.inference_mode():
+        assert error(found[-3:], method.predict(images[-3:])) <= FLOAT32
