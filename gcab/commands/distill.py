@@ -1,7 +1,115 @@
 """The command line of: distill."""
 
-from gcab.commands.verbs import AddVerb
+import argparse
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from gcab.commands.verbs import AddVerb, settings_of
+from gcab.errors import GcabError
+
+EPILOG = """\
+GCAB has a pass for every task; its distilled form, GCAB-Fast, has one pass for all and no projectors, and it can learn
+more tasks. Only images of the last task are needed.
+
+A run's model is distilled with the images of its data set and tested beside the original; the result goes to a folder
+of its own. A model in use gets a new generation, which 'gcab undo' takes back.
+
+examples:
+  gcab distill runs/digits/5/gcab/1-8f930253
+  gcab distill runs/cifar100/10/gcab/1-0a1b2c3d --data data/cifar100 --capacity 0.6
+  gcab distill birds.gcab --data photos/week2/
+"""
 
 
 def register(verb: AddVerb) -> None:
     """Add the verbs of this file."""
+    distill = verb("distill", distill_verb, "make a model fast: one pass for all tasks (GCAB-Fast)", EPILOG)
+    distill.add_argument("model", type=Path, metavar="RUN|MODEL", help="a run folder of gcab, or a model folder")
+    distill.add_argument(
+        "--data", type=Path, metavar="DIR", help="the run's data set, or the folder of photos the model learned last"
+    )
+    distill.add_argument(
+        "--capacity", type=float, default=0.8, metavar="SHARE", help="of the decoder to use; the rest stays free (0.8)"
+    )
+    distill.add_argument("--out", type=Path, metavar="FOLDER", help="write the model there (RUN/fast-80, or in place)")
+    distill.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting, as options.views=4"
+    )
+    distill.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
+
+
+def distill_verb(verb: argparse.Namespace, console: Console) -> None:
+    from gcab.model_folder import ModelFolder
+
+    if ModelFolder(verb.model).is_run:
+        of_run(verb, console)
+    else:
+        of_model(verb, console)
+
+
+def of_run(verb: argparse.Namespace, console: Console) -> None:
+    """A table of both models, and where the new one is."""
+    from rich.table import Table
+
+    from gcab.devices import choose_device
+    from gcab.distillation import distil_run
+    from gcab.runs.folder import RunFolder
+
+    run, device = RunFolder.open(verb.model), choose_device(verb.device)
+    figures = distil_run(run, verb.data, verb.capacity, verb.out, device, settings_of(verb.set), verb.command)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("model")
+    for heading in ("ACC_TAG", "ACC_TAW", "parameters", "bytes"):
+        table.add_column(heading, justify="right")
+    for name in ("gcab", "gcab-fast"):
+        table.add_row(name, *row(figures[name]))
+    console.print(table, highlight=False)
+    say(
+        console,
+        f"{figures['images']} images, capacity {100 * verb.capacity:.0f} %, {figures['seconds']:.1f} s\n"
+        f"Model: {figures['model']}",
+    )
+
+
+def row(figures: dict[str, Any]) -> tuple[str, ...]:
+    accuracy = (f"{figures['acc_tag']:.2f} %", f"{figures['acc_taw']:.2f} %")
+    return *accuracy, f"{figures['parameters']:,}", f"{figures['bytes']:,}"
+
+
+def of_model(verb: argparse.Namespace, console: Console) -> None:
+    """The next generation, or a folder of its own."""
+    from gcab.learner import ContinualClassifier
+    from gcab.methods.method import state_bytes
+    from gcab.model_folder import ModelFolder
+
+    folder, settings = ModelFolder(verb.model), settings_of(verb.set)
+    folder.current()
+    if verb.data is None:
+        raise GcabError("photos are missing: name the folder that the model learned last with --data DIR.")
+    if not verb.data.is_dir():
+        raise GcabError(f"there is no folder '{verb.data}': name the one that the model learned last.")
+    if verb.out is None:
+        folder.check_writable()
+        with folder.locked():
+            model = ContinualClassifier.load(folder.path, verb.device)
+            before = state_bytes(model.method)
+            generation = folder.write(model.distill(verb.data, capacity=verb.capacity, settings=settings).save)
+        where = f"{verb.model}  generation {generation}"
+    else:
+        model = ContinualClassifier.load(folder.path, verb.device)
+        before = state_bytes(model.method)
+        model.distill(verb.data, capacity=verb.capacity, settings=settings).save(verb.out)
+        where = str(verb.out)
+    after, used = state_bytes(model.method), 100 * verb.capacity
+    say(
+        console,
+        f"{where}: one pass for {len(model.tasks)} tasks, {len(model.classes)} classes, capacity {used:.0f} %, "
+        f"{before:,} -> {after:,} bytes",
+    )
+
+
+def say(console: Console, text: str) -> None:
+    console.print(escape(text), highlight=False, soft_wrap=True)

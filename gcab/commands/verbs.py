@@ -1,10 +1,12 @@
 """What the command line and the files of its verbs agree on."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from rich.console import Console
+
+from gcab.errors import GcabError
 
 Call = Callable[[argparse.Namespace, Console], int | None]  # the exit code, if it is not 0
 
@@ -13,3 +15,14 @@ class AddVerb(Protocol):
     """Adds a verb and returns its parser, for the arguments."""
 
     def __call__(self, name: str, call: Call, summary: str, epilog: str = "") -> argparse.ArgumentParser: ...
+
+
+def settings_of(texts: Sequence[str]) -> dict[str, str]:
+    """KEY=VALUE, several times; the later one wins."""
+    settings = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise GcabError(f"--set needs KEY=VALUE, such as training.lr=0.0005, not '{text}'.")
+        settings[key.strip()] = value.strip()
+    return settings

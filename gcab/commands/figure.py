@@ -1,0 +1,128 @@
+"""The command line of: figure."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from gcab.commands.verbs import AddVerb, settings_of
+from gcab.errors import GcabError, unknown
+
+if TYPE_CHECKING:
+    from gcab.paper.jobs import Job
+    from gcab.runs.folder import RunFolder
+
+EPILOG = """\
+A figure's recipe names its runs. What is missing of them is trained, distilled or timed, one after another, and what
+was stopped is continued by the same command; then pictures, table, numbers and logs are written to a folder.
+With RUN folders given nothing is trained: they alone are drawn.
+
+examples:
+  gcab figure main --data DIR --dry-run                       which runs, and how many steps
+  gcab figure ablation --data DIR --only 1,2,joint            some of them now, the others later
+  gcab figure hyperparameters --data DIR --epochs 20          a reduced schedule, labelled as such
+  gcab figure ablation --scenario digits/5                    on data that is included
+  gcab figure distillation runs/cifar100/10/gcab/1-0a1b2c3d   from a run that is there
+"""
+
+
+def register(verb: AddVerb) -> None:
+    """Add the verbs of this file."""
+    from gcab.paper.recipes import RECIPES
+
+    figure = verb("figure", figure_verb, "make a table or figure of the paper, with the runs it needs", EPILOG)
+    figure.add_argument("name", metavar="NAME", help=", ".join(RECIPES))
+    figure.add_argument("given", type=Path, nargs="*", metavar="RUN", help="draw these run folders; train nothing")
+    figure.add_argument("--data", type=Path, metavar="DIR", help="folder of the data set (not for digits)")
+    figure.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR", help="where runs are kept (runs)")
+    figure.add_argument("--out", type=Path, metavar="DIR", help="where to write (results/NAME-...)")
+    figure.add_argument("--scenario", nargs="+", default=[], metavar="NAME", help="instead of the recipe's own")
+    figure.add_argument("--epochs", type=int, metavar="N", help="a task, instead of the recipe's own")
+    figure.add_argument("--seeds", default="1", metavar="N,...", help="run every row with each of these (1)")
+    figure.add_argument("--only", metavar="ROW,...", help="rows to run now: numbers, or parts of names")
+    figure.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of all rows")
+    figure.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
+    figure.add_argument("--dry-run", action="store_true", help="list the runs and their steps; run and write nothing")
+
+
+def figure_verb(verb: argparse.Namespace, console: Console) -> None:
+    from gcab.paper.recipes import RECIPES
+
+    if verb.name not in RECIPES:
+        raise unknown("figure", verb.name, RECIPES)
+    if verb.out is not None and verb.out.exists() and not verb.out.is_dir():
+        raise GcabError(f"--out {verb.out} is a file: give a folder.")
+    runs = given_runs(verb) if verb.given else made_runs(verb, console)
+    if runs is None:
+        return
+    from gcab.paper.publishing import default_folder, publish
+
+    out = verb.out or default_folder(verb.name, runs)
+    console.print(publish(verb.name, runs, out, verb.command).rich())
+    console.print(f"Folder: {out}", highlight=False, markup=False, soft_wrap=True)
+
+
+def given_runs(verb: argparse.Namespace) -> "list[RunFolder]":
+    """Those on the command line; models that are there are timed where the figure is about time."""
+    from gcab.paper.recipes import RECIPES
+    from gcab.runs.folder import find_runs
+
+    for option in ("only", "epochs", "scenario", "set", "dry_run"):
+        if getattr(verb, option):
+            raise GcabError(f"--{option.replace('_', '-')} is for a recipe's own runs: leave out the RUN folders.")
+    runs = find_runs(verb.given)
+    if RECIPES[verb.name].timed:
+        from gcab.devices import choose_device
+        from gcab.paper.timing import time_models
+
+        for run in runs:
+            if (run.model / "model.json").exists():
+                time_models(run, choose_device(verb.device))
+    return runs
+
+
+def made_runs(verb: argparse.Namespace, console: Console) -> "list[RunFolder] | None":
+    """The recipe's finished runs, once those asked for are; None where it was only asked what would be run."""
+    from gcab.devices import choose_device
+    from gcab.paper.jobs import chosen, plan, run_jobs, say
+    from gcab.paper.recipes import RECIPES
+
+    jobs = plan(RECIPES[verb.name], verb.runs, verb.scenario, seeds_of(verb.seeds), verb.epochs, settings_of(verb.set))
+    now = chosen(jobs, verb.only)
+    if verb.dry_run:
+        show(jobs, now, verb.data, console)
+        return None
+    run_jobs(now, verb.data, choose_device(verb.device), console, verb.command)
+    for number, job in enumerate(jobs, start=1):
+        if job.state() != "finished":
+            say(console, f"left out: {number}, {job.name}: {job.state()}")
+    return [run for job in jobs if (run := job.run()) is not None and run.final()]
+
+
+def show(jobs: "list[Job]", now: "list[Job]", data: Path | None, console: Console) -> None:
+    """The runs by number, with what is left to do."""
+    from rich.table import Table
+
+    from gcab.paper.jobs import steps_left
+    from gcab.report.tables import NOTHING
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("", "run", "epochs a task", "steps left", "state", "folder"):
+        table.add_column(heading, justify="right" if heading in ("", "epochs a task", "steps left") else "left")
+    left = [steps_left(job, data) if job in now else 0 for job in jobs]
+    for number, (job, steps) in enumerate(zip(jobs, left, strict=True), start=1):
+        state = job.state() if job in now else "not now"
+        counted = NOTHING if steps is None else f"{steps:,}"
+        table.add_row(str(number), job.name, str(job.config.training.epochs), counted, state, str(job.path))
+    console.print(table, highlight=False)
+    known = [steps for steps in left if steps is not None]
+    more = "" if len(known) == len(left) else " and those that only the data can tell: give --data DIR"
+    console.print(f"{sum(known):,} training steps in all{more}", highlight=False)
+
+
+def seeds_of(text: str) -> tuple[int, ...]:
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() for part in parts):
+        raise GcabError(f"--seeds cannot be '{text}': give whole numbers with commas between, such as 1,2,3.")
+    return tuple(dict.fromkeys(int(part) for part in parts))

@@ -1,0 +1,91 @@
+"""What a person sees while a model learns: a bar in a terminal, plain lines elsewhere, or JSON for programs."""
+
+import json
+import time
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+LINE_SECONDS = 10.0  # between progress lines where there is no terminal
+
+
+class LessonDisplay:
+    """Follows the events of one lesson; use as a context manager and as its progress."""
+
+    def __init__(self, console: Console, title: str) -> None:
+        self.console, self.title = console, title
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[state]}", style="dim"),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self.bar = self.progress.add_task(escape(title), total=None, state="reading photos")
+        self.spoke = time.monotonic()
+
+    def __enter__(self) -> "LessonDisplay":
+        self.progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.progress.stop()
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        show = {"start": self.start, "note": self.note, "epoch": self.epoch}
+        if event["event"] in show:
+            show[event["event"]](event)
+
+    def start(self, event: dict[str, Any]) -> None:
+        size, held_out = event["image_size"], event["held_out"]
+        self.say(
+            f"{self.title}  learning {len(event['classes'])} classes from {event['images']} photos "
+            f"({held_out} held out), {size} x {size} pixels, on {event['device']}: "
+            f"about {duration(event['estimated_seconds'])} or less for {event['epochs']} epochs"
+        )
+        self.progress.update(self.bar, total=event["epochs"], state="")
+
+    def epoch(self, event: dict[str, Any]) -> None:
+        accuracy = event["held_out_accuracy"]
+        told = "" if accuracy is None else f"  held out {accuracy:.1f} %"
+        state = f"loss {event['loss']:.3f}{told}  {duration(event['seconds_left'])} left"
+        where = f"{self.title}  epoch {event['epoch']}/{event['epochs']}"
+        self.progress.update(self.bar, completed=event["epoch"], description=escape(where), state=state)
+        if not self.console.is_terminal and time.monotonic() - self.spoke > LINE_SECONDS:
+            self.spoke = time.monotonic()
+            self.say(f"{where}  {state}")
+
+    def note(self, event: dict[str, Any]) -> None:
+        self.say(f"{self.title}  {event['text']}")
+
+    def say(self, text: str) -> None:
+        """One line, however narrow the window: a broken line could not be searched for."""
+        self.console.print(escape(text), highlight=False, soft_wrap=True)
+
+
+def print_json(console: Console, value: Any, indent: int | None = None) -> None:
+    """JSON as it is, at once: no line of it may be wrapped or wait in a buffer."""
+    print(json.dumps(value, indent=indent, allow_nan=False), file=console.file, flush=True)
+
+
+def duration(seconds: float) -> str:
+    """Time as a person would say it."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def amount(count: int) -> str:
+    """Bytes as a person would say them."""
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} bytes"

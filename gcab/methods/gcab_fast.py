@@ -1,0 +1,230 @@
+"""GCAB-Fast: all tasks in one pass, learned by distillation (paper, section "GCAB Distillation").
+
+Distillation replaces the passes, their gates, tokens, heads and the projectors by one pass with one head over all
+classes, under a static mask that leaves a share of the decoder's units free. What is free, the next task may use: it
+is learned as GCAB learns it, as a second pass, and when it ends both passes become one. So the memory stays constant.
+"""
+
+import copy
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gcab.errors import GcabError
+from gcab.methods.gcab import Decision, Gcab, GcabOptions, within_tasks
+from gcab.methods.method import Setting, Task, TaskImages
+from gcab.model.folded import FoldedDecoder, fast_logits
+from gcab.model.gates import Gate
+from gcab.model.heads import Head
+from gcab.model.network import GatedNetwork
+from gcab.model.projectors import DriftCascade
+from gcab.training.seeds import seeded
+
+CERTAIN = 200.0  # a gate's embedding from which its sigmoid is exactly 0 or 1, at any sharpness
+BATCH = 500  # images encoded at once
+LARGEST_CACHE = 4 * 2**30  # bytes of encoder features; more images get fewer views
+
+
+@dataclass(frozen=True)
+class GcabFastOptions(GcabOptions):
+    """GCAB's own, and how its passes become one with Adam (paper, section "GCAB Distillation", for its 80 %)."""
+
+    capacity: float = 0.8  # share of the decoder's units that the one pass uses
+    distillation_steps: int = 3000  # text: 200 epochs
+    distillation_batch: int = 64  # the text does not say
+    distillation_lr: float = 3e-3  # at first, falling to 0 along a cosine; text: 5e-3
+    temperature: float = 1.0  # of both softmaxes; the text does not say
+    views: int = 16  # of every image: as it is, else mirrored and cut together with another; text: 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.capacity <= 1:
+            raise GcabError(f"options.capacity is {self.capacity}: give a share above 0 and up to 1.")
+        for name in ("distillation_steps", "distillation_batch", "distillation_lr", "temperature", "views"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise GcabError(f"options.{name} is {getattr(self, name)}: give a number greater than 0.")
+
+
+class GcabFast(Gcab):
+    """One pass for all finished tasks, beside it one for the task being learned."""
+
+    Options: ClassVar[type[Any]] = GcabFastOptions
+    summary = "gcab whose tasks are distilled into one pass: constant memory, fast; stores no image"
+    options: GcabFastOptions
+
+    def __init__(self, setting: Setting, options: GcabFastOptions) -> None:
+        super().__init__(setting, options)
+        self.tasks: list[int] = []  # classes of each, finished or not
+
+    def grow(self, task: Task) -> None:
+        if self.network.tasks == 2:  # a stored model is being rebuilt: this task found all before it in one pass
+            merge(self.network)
+        super().grow(task)
+        self.tasks.append(task.classes)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """A state after a task has one pass, where `grow` has made the two that the task is learned with."""
+        last = self.network.tasks - 1
+        if last > 0 and f"network.heads.{last}.linear.weight" not in state_dict:
+            merge(self.network)
+        return super().load_state_dict(state_dict, strict=strict, assign=assign)
+
+    def end_task(self, task: Task, data: TaskImages) -> None:
+        super().end_task(task, data)
+        if self.network.tasks > 1:
+            self.distill(data.images)
+
+    def distill(self, images: Tensor) -> None:
+        """Make one pass of all there are, with images (n, 3, H, W) of the newest task only; the encoder stays."""
+        network, options, decoder = self.network, self.options, FoldedDecoder(self.network)
+        features, logits = self.lessons(decoder, images)
+        token = network.tokens[-1].detach()
+        merge(network)
+        with torch.no_grad():
+            network.tokens[0].copy_(token)
+            start_head(cast(Head, network.heads[0]).linear, decoder)
+            for gate in (network.gate_in, network.gate_hidden) if network.options.gates else ():
+                close(gate, options.capacity)
+        imitate(network, features, logits, self.tasks if options.statistics else network.classes, options)
+        network.finished = 1
+
+    @torch.no_grad()
+    def lessons(self, decoder: FoldedDecoder, images: Tensor) -> tuple[Tensor, Tensor]:
+        """What the encoder and the passes make of all views of the images: (views n, N, D) and (views n, classes)."""
+        network, device = self.network, self.network.gate_in.used.device
+        shape = len(images), network.tokens_per_image, network.width
+        views = min(self.options.views, max(1, LARGEST_CACHE // (4 * math.prod(shape))))
+        features = torch.empty(views, *shape, device=device)
+        logits: list[Tensor] = []
+        for view in features:
+            seen = images if not logits else cut_and_mirrored(images)
+            for kept, part in zip(view.split(BATCH), seen.split(BATCH), strict=True):
+                kept.copy_(network.encoder(self.setting.normalise(part.to(device))))
+                logits.append(decoder(network.spaces(kept, self.options.compensation)).float())
+        return features.flatten(0, 1), torch.cat(logits)
+
+    def decision(self, decoder: Callable[[list[Tensor]], Tensor]) -> Decision:
+        weight = self.options.statistics_weight if self.options.statistics else None
+        return GroupedDecision(self.tasks, self.network, self.statistics, decoder, self.options.compensation, weight)
+
+    def compensate(self, features: Tensor, task: int) -> Tensor | None:
+        """No projector is left when a task has ended."""
+        return super().compensate(features, self.position(task)) if len(self.network.cascade.projectors) else None
+
+    def embed(self, images: Tensor, task: int, compensate: bool) -> Tensor:
+        return super().embed(images, self.position(task), compensate)
+
+    def position(self, task: int) -> int:
+        """Which pass a task has its classes in."""
+        return self.network.tasks - 1 if task == len(self.tasks) - 1 else 0
+
+
+class GroupedDecision(Decision):
+    """A decision whose passes may each serve several tasks."""
+
+    def __init__(self, tasks: Sequence[int], network: GatedNetwork, *rest: Any) -> None:
+        super().__init__(network, *rest)
+        self.passes, self.classes = len(self.classes), tuple(tasks)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.encoder(images)
+        spaces = self.cascade(features) if self.compensate else [features] * self.passes
+        logits: Tensor = self.decoder(spaces)
+        if self.statistics_weight is None:
+            return logits
+        statistics: Tensor = self.statistics(features)
+        return self.statistics_weight * statistics + within_tasks(logits, self.classes)
+
+
+def distill(teacher: Gcab, images: Tensor, options: GcabFastOptions, seed: int) -> GcabFast:
+    """A student with one pass in place of all of its teacher's, from images (n, 3, H, W) of the last task only."""
+    student = GcabFast(teacher.setting, options).to(teacher.network.gate_in.used.device)
+    student.network, student.statistics = copy.deepcopy(teacher.network), copy.deepcopy(teacher.statistics)
+    student.tasks = list(teacher.tasks if isinstance(teacher, GcabFast) else teacher.network.classes)
+    with seeded(seed, "distill", len(student.tasks)):
+        student.eval().distill(images)
+    return student
+
+
+def fast_options(options: GcabOptions, **changes: Any) -> GcabFastOptions:
+    """A teacher's options with those of its distillation."""
+    given = {item.name: getattr(options, item.name) for item in dataclasses.fields(options)}
+    return GcabFastOptions(**(given | changes))
+
+
+def merge(network: GatedNetwork) -> None:
+    """Leave one untaught pass over the classes of all passes; block and encoder stay."""
+    classes = sum(network.classes)
+    network.heads, network.tokens, network.cascade = nn.ModuleList(), nn.ParameterList(), DriftCascade()
+    network.gate_in.embeddings, network.gate_hidden.embeddings = nn.ParameterList(), nn.ParameterList()
+    network.classes.clear()
+    network.grow(classes, projector=False)
+
+
+def start_head(joined: nn.Linear, decoder: FoldedDecoder) -> None:
+    """All classifiers of a decoder side by side; the LayerNorm before each is folded into it already."""
+    for parameter, of_passes in ((joined.weight, decoder.classifiers), (joined.bias, decoder.biases)):
+        padded = zip(cast(Tensor, of_passes), decoder.classes, strict=True)
+        parameter.copy_(torch.cat([rows[:count] for rows, count in padded]))
+
+
+@torch.no_grad()
+def close(gate: Gate, capacity: float) -> None:
+    """A static mask: a random share of the units open, the others closed and free for the next task."""
+    opened = torch.randperm(gate.units)[: max(1, round(capacity * gate.units))]
+    gate.embedding(0).fill_(-CERTAIN)[opened.to(gate.used.device)] = CERTAIN
+    gate.used.copy_(gate.hard(0))
+
+
+def cut_and_mirrored(images: Tensor) -> Tensor:
+    """Two images side by side or one above the other, cut at random, after each has been mirrored or not.
+
+    Students of one task's images imitate better when these differ more; that they show no object does not matter.
+    """
+    for side in (2, 3):
+        chosen = torch.rand(len(images), 1, 1, 1) < 0.5
+        images = torch.where(chosen.to(images.device), images.flip(side), images)
+    size = images.shape[-1]
+    place = torch.randint(size, (len(images), 1, 1, 1))
+    across = torch.rand(len(images), 1, 1, 1) < 0.5
+    along = torch.arange(size)
+    first = torch.where(across, along[:, None] < place, along < place)  # (n, 1, H, W)
+    others = images[torch.randperm(len(images)).to(images.device)]
+    return torch.where(first.to(images.device), images, others)
+
+
+def imitate(
+    network: GatedNetwork, features: Tensor, logits: Tensor, groups: Sequence[int], options: GcabFastOptions
+) -> None:
+    """Minimise KL(teacher || student) of the softmax over each group of classes; block, token and head learn."""
+    learning = [*network.block.parameters(), *network.tokens.parameters(), *network.heads.parameters()]
+    learned_before = [parameter.requires_grad for parameter in learning]
+    for parameter in learning:
+        parameter.requires_grad_(True)
+    with torch.no_grad():
+        masks = network.masks(0)
+    steps = options.distillation_steps
+    picks = torch.randint(len(features), (steps, options.distillation_batch)).to(features.device)
+    optimiser = torch.optim.Adam(learning)
+    for step, pick in enumerate(picks):
+        for group in optimiser.param_groups:
+            group["lr"] = options.distillation_lr * math.cos(math.pi / 2 * step / steps) ** 2
+        student = fast_logits(network, [features[pick]], [masks])
+        optimiser.zero_grad()
+        divergence(logits[pick], student, groups, options.temperature).backward()
+        optimiser.step()
+    for parameter, learns in zip(learning, learned_before, strict=True):
+        parameter.grad = None
+        parameter.requires_grad_(learns)
+
+
+def divergence(teacher: Tensor, student: Tensor, groups: Sequence[int], temperature: float) -> Tensor:
+    """KL between softmaxes, summed over the groups of classes; scaled so that gradients keep their size."""
+    wanted, given = (within_tasks(logits / temperature, groups) for logits in (teacher, student))
+    return functional.kl_div(given, wanted, reduction="batchmean", log_target=True) * temperature**2

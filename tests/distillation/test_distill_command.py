@@ -1,0 +1,242 @@
+"""`gcab distill` for a run and for a model in use, and `ContinualClassifier.distill`."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from gcab import ContinualClassifier
+from gcab.cli import main
+from gcab.errors import GcabError
+from gcab.evaluation.metrics import results_from_records, summary
+from gcab.experiment import load_data, make_evaluator
+from gcab.methods.gcab_fast import GcabFast
+from gcab.methods.method import parameter_count
+
+TINY = {"encoder.width": 20, "encoder.heads": 4, "encoder.blocks": 1, "training.batch_size": 8}
+QUICK = ("--set", "options.distillation_steps=30", "--set", "options.views=2", "--device", "cpu")
+WEEK1, WEEK2, WEEK3 = ("ash", "elm"), ("fir", "oak", "yew"), ("bay", "box")
+
+
+def make_photos(folder: Path, names: tuple[str, ...], seed: int, count: int = 10) -> Path:
+    """A noisy colour for each class."""
+    random = np.random.default_rng(seed)
+    for name in names:
+        (folder / name).mkdir(parents=True)
+        colour = random.integers(40, 216, 3)
+        for index in range(count):
+            pixels = (colour + random.integers(-30, 31, (8, 8, 3))).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{index}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("photos")
+    for seed, names in enumerate((WEEK1, WEEK2, WEEK3), start=1):
+        make_photos(root / f"week{seed}", names, seed)
+    return root
+
+
+@pytest.fixture(scope="module")
+def taught(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder of two generations; not to be changed."""
+    model = tmp_path_factory.mktemp("model") / "trees.gcab"
+    changes = [text for key, value in TINY.items() for text in ("--set", f"{key}={value}")]
+    for week in ("week1", "week2"):
+        given = ["learn", str(model), str(photos / week), "--epochs", "3", "--device", "cpu", "--progress", "none"]
+        assert main([*given, *changes]) == 0
+    return model
+
+
+@pytest.fixture
+def model(taught: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(taught, tmp_path / "trees.gcab"))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run over three tasks of digits; not to be changed."""
+    path = tmp_path_factory.mktemp("run") / "digits"
+    flags = [f"--{key}={value}" for key, value in {**TINY, "training.batch_size": 64}.items()]
+    assert main(["train", "digits/3", "--run", str(path), "--training.epochs=1", "--device", "cpu", *flags]) == 0
+    return path
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+def document(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "model.json").read_text())
+    return found
+
+
+def refused(capsys: pytest.CaptureFixture[str], *given: str | Path) -> str:
+    capsys.readouterr()
+    assert main(["distill", *map(str, given)]) == 2
+    return " ".join(capsys.readouterr().err.split())
+
+
+def test_a_run_is_distilled_beside_its_model(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (run / "model" / "weights.safetensors").read_bytes()
+    assert main(["distill", str(run), "--capacity", "0.6", *QUICK]) == 0
+    shown = capsys.readouterr().out
+    folder = run / "fast-60"
+    figures = json.loads((folder / "fast.json").read_text())
+    assert (run / "model" / "weights.safetensors").read_bytes() == before
+    assert document(folder)["config"]["method"] == "gcab-fast"
+    assert document(folder)["tasks"] == document(run / "model")["tasks"]
+    assert figures["options"]["capacity"] == 0.6
+    assert figures["options"]["distillation_steps"] == 30
+    assert figures["command"].startswith("gcab distill ")
+    assert figures["gcab-fast"]["bytes"] < figures["gcab"]["bytes"]
+
+    fast = ContinualClassifier.load(folder, "cpu")
+    assert isinstance(fast.method, GcabFast)
+    assert figures["gcab-fast"]["parameters"] == parameter_count(fast.method)
+    data = load_data(fast.config, None)
+    record, _, _ = make_evaluator(fast.method, data, torch.device("cpu")).record(data.scenario.tasks, {})
+    again = summary(results_from_records([record]))
+    assert {name: figures["gcab-fast"][name] for name in ("acc_tag", "acc_taw")} == {
+        name: pytest.approx(again[name]) for name in ("acc_tag", "acc_taw")
+    }
+    for name in ("gcab", "gcab-fast"):
+        assert f"{figures[name]['acc_tag']:.2f} %" in shown
+        assert f"{figures[name]['acc_taw']:.2f} %" in shown
+        assert f"{figures[name]['parameters']:,}" in shown
+
+
+def test_the_teacher_is_measured_as_its_run_measured_it(run: Path) -> None:
+    assert main(["distill", str(run), "--out", str(run / "here"), *QUICK]) == 0
+    final = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    figures = json.loads((run / "here" / "fast.json").read_text())
+    assert figures["gcab"]["acc_tag"] == pytest.approx(final["acc_tag"])
+    assert figures["gcab"]["acc_taw"] == pytest.approx(final["acc_taw"])
+
+
+def test_only_images_of_the_last_task_are_used(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def watched(self: GcabFast, images: torch.Tensor) -> None:
+        seen.append(len(images))
+        original(self, images)
+
+    original = GcabFast.distill
+    monkeypatch.setattr(GcabFast, "distill", watched)
+    assert main(["distill", str(run), *QUICK]) == 0
+    config = ContinualClassifier.load(run, "cpu").config
+    data = load_data(config, None)
+    labels, last = data.scenario.relabel(data.train.labels), data.scenario.tasks[-1]
+    assert seen == [int((labels >= last.first).sum())]
+
+
+def test_a_model_in_use_gets_a_generation_that_can_be_undone(
+    model: Path, photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = document(model / "generation-0002")
+    assert main(["distill", str(model), "--data", str(photos / "week2"), *QUICK]) == 0
+    assert "generation 3: one pass for 2 tasks, 5 classes, capacity 80 %" in " ".join(capsys.readouterr().out.split())
+    after = document(model / "generation-0003")
+    for name in ("tasks", "labels", "taught", "image_size", "mean", "std"):
+        assert after[name] == before[name]
+    assert after["config"]["method"] == "gcab-fast"
+    assert after["calibration"] != before["calibration"]  # of another network, on the same held-out photos
+    fast = ContinualClassifier.load(model, "cpu")
+    assert fast.generation == 3
+    assert fast.calibration.images > 0
+    assert fast.method.capacity()["input"] == pytest.approx(0.8)
+    assert main(["undo", str(model)]) == 0
+    assert ContinualClassifier.load(model, "cpu").config.method == "gcab"
+
+
+def test_a_distilled_model_learns_more(model: Path, photos: Path) -> None:
+    assert main(["distill", str(model), "--data", str(photos / "week2"), *QUICK]) == 0
+    lesson = ["learn", str(model), str(photos / "week3"), "--epochs", "3", "--device", "cpu", "--progress", "none"]
+    assert main(lesson) == 0
+    learned = ContinualClassifier.load(model, "cpu")
+    assert learned.classes == [*WEEK1, *WEEK2, *WEEK3]
+    assert isinstance(learned.method, GcabFast)
+    assert learned.method.network.classes == [7]
+    assert learned.logits(np.zeros((2, 8, 8, 3), dtype=np.uint8)).shape == (2, 7)
+
+
+def test_a_model_may_be_distilled_to_another_folder(model: Path, photos: Path, tmp_path: Path) -> None:
+    assert main(["distill", str(model), "--data", str(photos / "week2"), "--out", str(tmp_path / "fast"), *QUICK]) == 0
+    assert ContinualClassifier.load(tmp_path / "fast", "cpu").config.method == "gcab-fast"
+    assert ContinualClassifier.load(model, "cpu").generation == 2
+
+
+def test_photos_must_be_those_learned_last(
+    taught: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = refused(capsys, taught, "--data", photos / "week1", *QUICK)
+    assert "the classes learned last (fir, oak, yew), but 'ash' is not among them" in first
+    some = make_photos(tmp_path / "some", WEEK2[:2], 2)
+    assert "'yew' is missing" in refused(capsys, taught, "--data", some, *QUICK)
+    assert "photos are missing" in refused(capsys, taught, *QUICK)
+    assert "there is no folder" in refused(capsys, taught, "--data", tmp_path / "nowhere", *QUICK)
+
+
+def test_what_cannot_be_distilled_is_refused(
+    finished: Path, taught: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    week2 = photos / "week2"
+    assert "there is no model" in refused(capsys, tmp_path / "nothing", "--data", week2)
+    assert "belongs to a run" in refused(capsys, finished / "model", "--data", week2)
+    assert "capacity is 1.5" in refused(capsys, taught, "--data", week2, "--capacity", "1.5")
+    assert "capacity is 0.0" in refused(capsys, finished, "--capacity", "0")
+    assert "options.distillation_steps" in refused(
+        capsys, taught, "--data", week2, "--set", "options.distilation_steps=3"
+    )
+    assert "unknown setting" in refused(capsys, taught, "--data", week2, "--set", "options.network.gates=false")
+    plain = ContinualClassifier("finetune", epochs=1, device="cpu", settings=TINY).learn(photos / "week1")
+    plain.save(tmp_path / "plain")
+    sentence = refused(capsys, tmp_path / "plain", "--data", photos / "week1", "--out", tmp_path / "out")
+    assert "method finetune has no passes to distil" in sentence
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_of_other_classes_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = json.loads((run / "config.json").read_text())
+    config["tasks"][0][0] = "eleven"
+    (run / "config.json").write_text(json.dumps(config))
+    assert "other classes than the run" in refused(capsys, run, *QUICK)
+
+
+def classifier() -> ContinualClassifier:
+    images = np.random.default_rng(0).integers(0, 256, (24, 8, 8, 3), dtype=np.uint8)
+    model = ContinualClassifier(epochs=1, device="cpu", settings=TINY).learn(images, [0, 1] * 12)
+    return model.learn(images, [2, 3, 4] * 8)
+
+
+def test_distilled_from_python() -> None:
+    settings = {"options.distillation_steps": 10, "options.views": 1}
+    images, model = np.random.default_rng(0).integers(0, 256, (24, 8, 8, 3), dtype=np.uint8), classifier()
+    calibration = model.calibration
+    assert model.distill(images, capacity=0.6, settings=settings) is model  # no labels needed
+    assert isinstance(model.method, GcabFast)
+    assert model.method.capacity()["hidden"] == pytest.approx(0.6)
+    assert model.calibration == calibration  # nothing was ever held out
+    assert model.classes == [0, 1, 2, 3, 4]
+    assert model.predict_proba(images).shape == (24, 5)
+    model.distill(images, [2, 3, 4] * 8, settings=settings)
+    assert model.method.capacity()["hidden"] == pytest.approx(0.8)
+
+
+def test_a_distillation_that_fails_changes_nothing() -> None:
+    images, model = np.zeros((6, 8, 8, 3), dtype=np.uint8), classifier()
+    method = model.method
+    with pytest.raises(GcabError, match="6 images but 5 labels"):
+        model.distill(images, [2, 3, 4, 2, 3])
+    with pytest.raises(GcabError, match=r"learned last \(2, 3, 4\), but '0' is not among them"):
+        model.distill(images, [0, 1] * 3)
+    assert model.method is method
+    with pytest.raises(GcabError, match="learned nothing yet"):
+        ContinualClassifier(device="cpu").distill(images)

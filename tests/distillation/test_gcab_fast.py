@@ -1,0 +1,328 @@
+"""GCAB-Fast: one pass that imitates many, a mask of the asked size, and room for the next task."""
+
+import copy
+import math
+from typing import cast
+
+import pytest
+import torch
+from small_teachers import (
+    HIDDEN,
+    IMAGE_SIZE,
+    NEXT,
+    PROFILES,
+    SETTING,
+    TASKS,
+    WIDTH,
+    images_of,
+    learn,
+    logits,
+    options,
+    student,
+    teacher,
+    train,
+)
+from torch import Tensor, nn
+
+from gcab.config import resolve
+from gcab.errors import GcabError
+from gcab.evaluation.cost import count_macs
+from gcab.methods import gcab_fast
+from gcab.methods.gcab import Gcab
+from gcab.methods.gcab_fast import GcabFast, cut_and_mirrored, distill, divergence, fast_options, merge, start_head
+from gcab.methods.method import Setting, Task, state_bytes
+from gcab.model.folded import FoldedDecoder
+from gcab.model.heads import Head
+
+
+def some_pixels(count: int = 9) -> Tensor:
+    generator = torch.Generator().manual_seed(3)
+    return torch.randint(256, (count, 3, IMAGE_SIZE, IMAGE_SIZE), generator=generator, dtype=torch.uint8)
+
+
+def snapshot(module: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in module.state_dict().items()}
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_one_pass_takes_the_place_of_all(profile: str) -> None:
+    before = snapshot(teacher(profile))
+    fast = student(profile)
+    network = fast.network
+    assert same(snapshot(teacher(profile)), before)
+    assert network.classes == [7]
+    assert len(network.heads) == len(network.tokens) == len(network.gate_in.embeddings) == 1
+    assert len(network.cascade.projectors) == 0
+    assert same(snapshot(network.encoder), snapshot(teacher(profile).network.encoder))
+    assert same(snapshot(fast.statistics), snapshot(teacher(profile).statistics))
+    assert state_bytes(fast) < state_bytes(teacher(profile))
+    assert logits(fast, some_pixels()).shape == (9, 7)
+    with torch.no_grad():
+        readable = fast.predict(SETTING.normalise(some_pixels()))
+    assert torch.allclose(readable, logits(fast, some_pixels()), atol=1e-4)
+
+
+@pytest.mark.parametrize("profile", ["extended", "paper"])
+@pytest.mark.parametrize("capacity", [0.2, 0.4, 0.6, 0.8, 1.0])
+def test_the_mask_has_exactly_the_asked_share(profile: str, capacity: float) -> None:
+    fast = student(profile, capacity=capacity, distillation_steps=1)
+    for gate, mask, units in zip(
+        (fast.network.gate_in, fast.network.gate_hidden), fast.network.masks(0), (WIDTH, HIDDEN), strict=True
+    ):
+        assert mask is not None
+        assert set(mask.unique().tolist()) <= {0.0, 1.0}
+        assert mask.sum() == round(capacity * units)
+        assert torch.equal(gate.used, mask)
+    assert fast.capacity() == {"input": pytest.approx(capacity), "hidden": pytest.approx(capacity)}
+
+
+def test_the_seed_decides() -> None:
+    one, again, other = student(seed=1), student(seed=1), student(seed=2)
+    assert same(snapshot(one), snapshot(again))
+    assert not torch.equal(one.network.gate_in.used, other.network.gate_in.used)
+
+
+@torch.no_grad()
+def of_passes(method: Gcab, pixels: Tensor) -> Tensor:
+    """What the passes alone say, without statistics."""
+    features = method.features(SETTING.normalise(pixels))
+    return method.network.logits(method.network.spaces(features, compensate=True))
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_student_says_what_its_teacher_says(profile: str) -> None:
+    seen = torch.cat([images_of(task, count=60, seed=5).images for task in TASKS])  # of old tasks as well
+    groups = [2, 3, 2] if profile == "extended" else [7]  # statistics tell tasks apart, passes classes within them
+    wanted = of_passes(teacher(profile), seen)
+    novice, expert = student(profile, distillation_steps=1), student(profile, distillation_steps=600, views=8)
+    far, near = (divergence(wanted, of_passes(fast, seen), groups, temperature=1.0) for fast in (novice, expert))
+    assert near < 0.5 * far
+    for given, asked in zip(of_passes(expert, seen).split(groups, 1), wanted.split(groups, 1), strict=True):
+        assert (given.argmax(dim=1) == asked.argmax(dim=1)).double().mean() > 0.85
+
+
+def test_the_divergence_of_one_group_by_hand() -> None:
+    wanted, given = torch.tensor([[0.5, 0.5]]).log(), torch.tensor([[0.9, 0.1]]).log()
+    assert divergence(wanted, given, [2], 1.0) == pytest.approx(0.5 * math.log(0.5 / 0.9) + 0.5 * math.log(0.5 / 0.1))
+    assert divergence(wanted, wanted + 3, [2], 1.0) == pytest.approx(0, abs=1e-7)  # logits are relative
+
+
+def test_groups_are_compared_apart() -> None:
+    wanted, given = torch.randn(4, 5), torch.randn(4, 5)
+    apart = divergence(wanted[:, :2], given[:, :2], [2], 2.0) + divergence(wanted[:, 2:], given[:, 2:], [3], 2.0)
+    assert divergence(wanted, given, [2, 3], 2.0) == pytest.approx(float(apart), rel=1e-5)
+    shifted = given + torch.tensor([7.0, 7.0, -2.0, -2.0, -2.0])
+    assert divergence(wanted, shifted, [2, 3], 2.0) == pytest.approx(float(apart), rel=1e-5)
+
+
+def test_a_temperature_keeps_the_size_of_small_differences() -> None:
+    wanted = torch.tensor([[0.01, -0.01]])
+    cold, hot = (divergence(wanted, -wanted, [2], temperature) for temperature in (1.0, 10.0))
+    assert hot == pytest.approx(float(cold), rel=1e-2)
+
+
+def test_the_head_starts_as_all_heads_side_by_side() -> None:
+    network = copy.deepcopy(teacher("official").network)
+    with torch.no_grad():
+        for parameter in network.heads.parameters():  # those of the LayerNorm too
+            parameter.normal_()
+    feature = torch.randn(5, WIDTH)
+    apart = torch.cat([head(feature) for head in network.heads], dim=1)
+    decoder = FoldedDecoder(network)
+    merge(network)
+    with torch.no_grad():
+        start_head(cast(Head, network.heads[0]).linear, decoder)
+    assert torch.allclose(network.heads[0](feature), apart, atol=1e-5)
+
+
+def test_statistics_meet_probabilities_within_each_task() -> None:
+    fast = student("extended")
+    with torch.no_grad():
+        own = logits(fast, some_pixels()) - fast.statistics(fast.features(SETTING.normalise(some_pixels())))
+    for of_task in own.split([task.classes for task in TASKS], dim=1):
+        assert torch.allclose(of_task.exp().sum(dim=1), torch.ones(9), atol=1e-3)
+
+
+def test_what_the_mask_closes_changes_nothing() -> None:
+    fast = student("extended")
+    before = logits(fast, some_pixels())
+    with torch.no_grad():
+        for weight, free in fast.network.updatable():
+            weight.add_(free * torch.randn(weight.shape))
+    assert torch.equal(logits(fast, some_pixels()), before)
+    with torch.no_grad():
+        for weight, free in fast.network.updatable():
+            weight.add_((1 - free) * torch.randn(weight.shape))
+    assert not torch.allclose(logits(fast, some_pixels()), before, atol=1e-2)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("capacity", [0.8, 1.0])
+def test_the_next_task_leaves_the_one_pass_as_it_is(profile: str, capacity: float) -> None:
+    fast = student(profile, capacity=capacity)
+    features = torch.randn(5, fast.network.tokens_per_image, WIDTH, generator=torch.Generator().manual_seed(4))
+
+    @torch.no_grad()
+    def of_old_tasks() -> Tensor:
+        masks = fast.network.masks(0)
+        return fast.network.classify(0, fast.network.decode(0, features, masks), masks)
+
+    before, answers = snapshot(fast.network.block), of_old_tasks()
+    owned = [free == 0 for _, free in fast.network.updatable()]
+    weights = [weight.detach().clone() for weight, _ in fast.network.updatable()]
+    train(fast, NEXT)
+    assert fast.network.classes == [7, 2]
+    for (weight, _), mask, old in zip(fast.network.updatable(), owned, weights, strict=True):
+        assert torch.equal(weight[mask], old[mask])
+    assert torch.equal(of_old_tasks(), answers)
+    assert same(snapshot(fast.network.block), before) == (capacity == 1)  # free weights learn, where there are any
+
+
+@pytest.mark.parametrize("capacity", [0.8, 1.0])
+def test_another_task_is_learned_after_distillation(capacity: float) -> None:
+    fast = student("extended", capacity=capacity, distillation_steps=400, views=8)
+    held_out = [images_of(task, count=40, seed=6) for task in (*TASKS, NEXT)]
+    learn(fast, NEXT, epochs=20)
+    assert fast.network.classes == [9]
+    assert fast.tasks == [2, 3, 2, 2]
+    assert fast.capacity()["input"] == pytest.approx(capacity)
+
+    def accuracy(data: list[int]) -> float:
+        hits = [logits(fast, held_out[index].images).argmax(dim=1) == held_out[index].labels for index in data]
+        return float(torch.cat(hits).double().mean())
+
+    assert accuracy([3]) > 0.8
+    assert accuracy([0, 1, 2]) > 0.6  # nine classes: by chance it would be a ninth
+
+
+def grown(tasks: tuple[Task, ...], profile: str = "extended") -> GcabFast:
+    torch.manual_seed(77)
+    method = GcabFast(SETTING, fast_options(options(profile), distillation_steps=5, views=1))
+    for task in tasks:
+        method.grow(task)
+    return method
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_finished_model_comes_back(profile: str) -> None:
+    fast = student(profile)
+    again = grown(TASKS, profile)
+    again.load_state_dict(fast.state_dict(), strict=True)
+    assert torch.equal(logits(again.eval(), some_pixels()), logits(fast, some_pixels()))
+    assert again.capacity() == fast.capacity()
+
+
+def test_a_model_comes_back_in_the_middle_of_a_task() -> None:
+    fast = student("extended")
+    train(fast, NEXT, epochs=1)
+    again = grown((*TASKS, NEXT))
+    again.begin_task(NEXT)
+    again.load_state_dict(fast.state_dict(), strict=True)
+    assert again.network.classes == [7, 2]
+    assert torch.equal(logits(again.eval(), some_pixels()), logits(fast.eval(), some_pixels()))
+
+
+def test_it_never_has_more_than_two_passes() -> None:
+    method = grown(TASKS[:1])
+    sizes = []
+    for task in TASKS[:1]:
+        method.begin_task(task)
+        method.end_task(task, images_of(task))
+    for task in (*TASKS[1:], NEXT):
+        train(method, task, epochs=1)
+        assert method.network.tasks == 2
+        assert method.compensate(torch.randn(2, 4, WIDTH), 0) is not None
+        method.end_task(task, images_of(task))
+        assert method.network.tasks == 1
+        assert method.compensate(torch.randn(2, 4, WIDTH), 0) is None
+        with torch.no_grad():
+            assert method.embed(SETTING.normalise(some_pixels()), task.index, compensate=True).shape == (9, WIDTH)
+        sizes.append(state_bytes(method) - method.prototype_bytes())
+    of_a_class = 4 * (WIDTH + 1)  # all that a further class costs: a row of the head
+    assert sizes == [sizes[0], sizes[0] + 2 * of_a_class, sizes[0] + 4 * of_a_class]
+
+
+def test_distilled_once_more_with_another_capacity() -> None:
+    fast = student(capacity=0.8)
+    smaller = distill(fast, images_of(TASKS[-1]).images, fast_options(fast.options, capacity=0.4), seed=1)
+    assert smaller.tasks == fast.tasks == [2, 3, 2]
+    assert smaller.capacity()["input"] == pytest.approx(0.4)
+
+
+def test_without_gates_there_is_one_open_pass() -> None:
+    torch.manual_seed(1)
+    plain = Gcab(SETTING, options("official", **{"options.network.gates": False}))
+    for task in TASKS[:2]:
+        learn(plain, task, epochs=1)
+    fast = distill(plain, images_of(TASKS[1]).images, fast_options(plain.options, distillation_steps=5, views=1), 1)
+    assert fast.capacity() == {}
+    assert logits(fast, some_pixels()).shape == (9, 5)
+
+
+def test_views_show_two_images_cut_along_one_line() -> None:
+    images = torch.arange(50, dtype=torch.uint8).reshape(50, 1, 1, 1).expand(50, 3, 8, 8).contiguous()
+    torch.manual_seed(2)
+    views = cut_and_mirrored(images)
+    assert views.dtype == torch.uint8
+    assert views.shape == images.shape
+    mixed = 0
+    for index, view in enumerate(views):
+        shown = view[0]
+        values = set(shown.unique().tolist())
+        assert len(values) <= 2
+        rows, columns = (shown == shown[:, :1]).all(), (shown == shown[:1]).all()
+        assert rows or columns  # one image above the other, or side by side
+        mixed += len(values) == 2 and index in values
+    assert mixed > 25
+
+
+def test_views_are_mirrored() -> None:
+    image = torch.arange(64, dtype=torch.uint8).reshape(1, 1, 8, 8).expand(40, 3, 8, 8)
+    torch.manual_seed(2)
+    corners = {tuple(view[0, :1, :1].flatten().tolist()) for view in cut_and_mirrored(image)}
+    assert corners == {(0,), (7,), (56,), (63,)}
+
+
+def test_many_images_get_fewer_views(monkeypatch: pytest.MonkeyPatch) -> None:
+    method, images = teacher("extended"), images_of(TASKS[-1]).images
+    fast = GcabFast(SETTING, fast_options(method.options, views=4))
+    fast.network, fast.tasks = method.network, [2, 3, 2]
+    decoder, of_one_view = FoldedDecoder(method.network), len(images) * 4 * WIDTH * 4
+    for room, views in ((10 * of_one_view, 4), (3 * of_one_view, 3), (1, 1)):
+        monkeypatch.setattr(gcab_fast, "LARGEST_CACHE", room)
+        features, wanted = fast.lessons(decoder, images)
+        assert features.shape == (views * len(images), 4, WIDTH)
+        assert wanted.shape == (views * len(images), 7)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"capacity": 0.0}, "options.capacity is 0.0"),
+        ({"capacity": 1.1}, "options.capacity is 1.1"),
+        ({"capacity": math.nan}, "options.capacity is nan"),
+        ({"distillation_steps": 0}, "options.distillation_steps is 0"),
+        ({"temperature": -1.0}, "options.temperature is -1.0"),
+        ({"lambda_gcab": -1.0}, "options.lambda_gcab is -1.0"),
+    ],
+)
+def test_impossible_options_are_refused(change: dict[str, float], sentence: str) -> None:
+    with pytest.raises(GcabError, match=sentence):
+        fast_options(options("extended"), **change)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_papers_network_costs_at_most_five_per_cent_more_than_its_encoder(profile: str) -> None:
+    config = resolve("cifar100/10", "gcab-fast", profile)
+    with torch.device("meta"):
+        method = GcabFast(Setting(config.encoder, 32, SETTING.mean, SETTING.std), config.options)
+        for index in range(10):
+            method.grow(Task(index, 10 * index, tuple(map(str, range(10)))))
+        merge(method.network)
+    encoder, whole = count_macs(method.eval(), 32)
+    assert encoder > 5e8
+    assert encoder < whole < 1.05 * encoder
