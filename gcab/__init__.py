@@ -1,20 +1,24 @@
 """Teach a vision transformer new classes, again and again, without keeping a single old image."""
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
+from gcab.errors import GcabError
 from gcab.version import VERSION
 
 if TYPE_CHECKING:
     from gcab.learner import ContinualClassifier
+    from gcab.model_folder import ModelFolder
+    from gcab.teaching import teach
 
-__all__ = ["ContinualClassifier", "__version__"]
+__all__ = ["ContinualClassifier", "GcabError", "ModelFolder", "__version__", "teach"]
 __version__ = VERSION
+
+HOMES = {"ContinualClassifier": "gcab.learner", "ModelFolder": "gcab.model_folder", "teach": "gcab.teaching"}
 
 
 def __getattr__(name: str) -> Any:
-    """Load torch only when the classifier is asked for, so that the command line answers at once."""
-    if name == "ContinualClassifier":
-        from gcab.learner import ContinualClassifier
-
-        return ContinualClassifier
-    raise AttributeError(f"module 'gcab' has no attribute '{name}'")
+    """Load torch only when something needs it, so that the command line answers at once."""
+    if name not in HOMES:
+        raise AttributeError(f"module 'gcab' has no attribute '{name}'")
+    return getattr(importlib.import_module(HOMES[name]), name)

@@ -13,7 +13,12 @@ from sklearn.datasets import load_digits
 import gcab
 from gcab import ContinualClassifier
 from gcab.cli import main
+from gcab.data.arrays import as_images
 from gcab.errors import GcabError
+from gcab.lesson import logits_of
+from gcab.methods.gcab import Gcab
+from gcab.methods.method import Method
+from gcab.model_folder import ModelFolder
 from gcab.training.trainer import Epoch
 
 TINY = {"encoder.width": 16, "encoder.heads": 4, "training.batch_size": 8}
@@ -282,6 +287,106 @@ def test_a_description_that_does_not_fit_its_weights(change: dict[str, Any], tmp
     (tmp_path / "model" / "model.json").write_text(json.dumps({**document, **change}))
     with pytest.raises(GcabError, match="damaged"):
         ContinualClassifier.load(tmp_path / "model")
+
+
+def test_held_out_images_stop_calibrate_and_measure() -> None:
+    seen: list[Epoch] = []
+    model = classifier(epochs=60).learn(IMAGES, FIRST, seen.append, held_out=0.25, patience=2)
+    [taught] = model.taught
+    assert (taught.classes, taught.images, taught.held_out) == (2, 18, 6)
+    assert taught.accuracy is not None
+    assert taught.epochs == len(seen) < 60
+    assert model.calibration.images == 6
+    logits = model.logits(IMAGES)
+    assert (logits.shape, logits.dtype) == ((24, 2), torch.float32)
+    expected = (logits / model.calibration.temperature).softmax(dim=1)
+    np.testing.assert_allclose(model.predict_proba(IMAGES), expected, rtol=1e-4)
+    unknown = model.unknown(IMAGES)
+    assert unknown.shape == (24,)
+    assert unknown.max() > 0
+
+
+def test_whatever_progress_returns_does_not_stop_it() -> None:
+    assert taught(epochs=3).taught[0].epochs == 3
+    model = classifier(epochs=3).learn(IMAGES, FIRST, progress=lambda epoch: epoch.number)
+    assert model.taught[0].epochs == 3
+
+
+def test_what_a_model_says_about_itself() -> None:
+    model = classifier()
+    with pytest.raises(GcabError, match="the size of the images is not known yet"):
+        _ = model.image_size
+    with pytest.raises(GcabError, match="learned nothing yet"):
+        _ = model.method
+    model.learn(IMAGES, FIRST).learn(IMAGES, SECOND)
+    assert [(task.index, task.first, task.names) for task in model.tasks] == [
+        (0, 0, ("ash", "elm")),
+        (1, 2, ("fir", "oak", "yew")),
+    ]
+    assert (model.image_size, model.generation) == (8, None)
+    assert model.method is model._method
+    assert model.taught[1].accuracy is None
+    assert model.unknown(IMAGES[:2]).tolist() == [0, 0]
+
+
+def test_settings_for_the_tasks_to_come() -> None:
+    model = taught()
+    assert model.configure(epochs=2, settings={"training.lr": 1e-4}) is model
+    model.learn(IMAGES, SECOND)
+    assert [entry.epochs for entry in model.taught] == [1, 2]
+    with pytest.raises(GcabError, match=r"encoder\.width is 16 since this model's first task"):
+        model.configure(settings={"encoder.width": 32})
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"taught": [3, 4]}, "record of what was taught"),
+        ({"taught": []}, "contradicts itself"),
+        ({"labels": ["ash"]}, "contradicts itself"),
+        ({"calibration": {"temperature": 0}}, "calibration is damaged"),
+    ],
+)
+def test_records_that_are_damaged(change: dict[str, Any], expected: str, tmp_path: Path) -> None:
+    taught().save(tmp_path / "model")
+    document = json.loads((tmp_path / "model" / "model.json").read_text())
+    (tmp_path / "model" / "model.json").write_text(json.dumps({**document, **change}))
+    with pytest.raises(GcabError, match=expected):
+        ContinualClassifier.load(tmp_path / "model")
+
+
+def test_a_later_version_may_record_more(tmp_path: Path) -> None:
+    taught().save(tmp_path / "model")
+    document = json.loads((tmp_path / "model" / "model.json").read_text())
+    document["taught"][0]["weather"] = "fine"
+    (tmp_path / "model" / "model.json").write_text(json.dumps({**document, "mood": "good"}))
+    assert ContinualClassifier.load(tmp_path / "model").taught[0].epochs == 1
+
+
+def test_what_no_image_changes_is_computed_once_until_more_is_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, intact = taught(), Gcab.predictor
+    made: list[Method] = []
+
+    def counted(self: Gcab) -> torch.nn.Module:
+        made.append(self)
+        return intact(self)
+
+    monkeypatch.setattr(Gcab, "predictor", counted)
+    with torch.autocast("cpu", torch.bfloat16):
+        model.predict(IMAGES)  # a predictor made meanwhile must not keep the caller's precision
+    before = model.logits(IMAGES)
+    assert made == [model.method]
+    monkeypatch.undo()
+    torch.testing.assert_close(before, logits_of(model.method, as_images(IMAGES, 8), model.device), rtol=0, atol=0)
+    assert model.learn(IMAGES, SECOND).logits(IMAGES).shape == (len(IMAGES), 5)
+
+
+def test_a_model_that_learned_is_no_longer_the_one_that_was_loaded(tmp_path: Path) -> None:
+    taught().save(tmp_path / "model")
+    model = ContinualClassifier.load(tmp_path / "model", device="cpu")
+    assert (model.generation, model.digest) == (0, ModelFolder(tmp_path / "model").digest)
+    model.learn(IMAGES, SECOND)
+    assert (model.generation, model.digest) == (None, None)
 
 
 def test_the_package_offers_the_classifier() -> None:

@@ -1,0 +1,128 @@
+"""What a model folder holds, tensor by tensor and file by file, so that anyone can see that no image is among it."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gcab.assemble import load_method
+from gcab.methods.er import Er
+from gcab.methods.gcab_fast import GcabFast
+from gcab.methods.method import Method
+from gcab.model.class_attention import ClassAttention
+from gcab.model.encoder import Encoder
+from gcab.model.gates import Gate
+from gcab.model.heads import Head
+from gcab.model.network import GatedNetwork, PlainNetwork
+from gcab.model.projectors import DriftCascade
+from gcab.model.statistics import ClassStatistics
+from gcab.model_folder import ModelFolder, number_of
+
+# {this}: the tasks that the first number in a tensor's name stands for; {next}: those of the number after it.
+MODULES: dict[type[nn.Module], str] = {
+    Encoder: "encoder: turns an image into features",
+    ClassAttention: "decoder: sums features up, shared by all tasks",
+    DriftCascade: "projector: turns features of {next} back into those of {this}",
+    Head: "classifier of the classes of {this}",
+}
+TENSORS: dict[tuple[type[nn.Module], str], str] = {
+    (GatedNetwork, "tokens"): "class token: what the decoder looks for, for {this}",
+    (GatedNetwork, "_extra_state"): "number of tasks learned",
+    (PlainNetwork, "token"): "class token: what the decoder looks for",
+    (Gate, "embeddings"): "gate: which parts of the decoder are for {this}",
+    (Gate, "used"): "gate: which parts of the decoder are taken",
+    (ClassStatistics, "means"): "statistics: the mean feature of each class",
+    (ClassStatistics, "weight"): "statistics: the same means, ready to compare with",
+    (ClassStatistics, "bias"): "statistics: the same means, ready to compare with",
+    (Er, "stored"): "STORED TRAINING IMAGES",
+    (Er, "stored_labels"): "classes of the stored training images",
+    (Er, "seen"): "number of training images seen",
+}
+UNKNOWN = "unknown: gcab has no use for it"
+OWN_FILES = ("model.json", "weights.safetensors")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One tensor of a model."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+    purpose: str
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Everything in a model folder."""
+
+    tensors: tuple[Stored, ...]  # of the current generation
+    images: int  # training images among them
+    files: dict[str, int]  # of the folder that belong to it, with their bytes
+    strangers: dict[str, int]  # those that do not
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "bytes": sum(stored.bytes for stored in self.tensors)}
+
+
+def audit(path: str | Path) -> Audit:
+    """Look at every tensor of the current generation and at every file of the folder."""
+    folder = ModelFolder(path)
+    method, _, _ = folder.read(load_method)
+    tensors = tuple(
+        Stored(name, tuple(value.shape), str(value.dtype).removeprefix("torch."), value.nbytes, purpose(method, name))
+        for name, value in method.state_dict().items()
+    )
+    files: dict[str, int] = {}
+    strangers: dict[str, int] = {}
+    for file in sorted(folder.path.rglob("*")):
+        if file.is_file():
+            name = file.relative_to(folder.path)
+            (files if belongs(name) else strangers)[name.as_posix()] = file.stat().st_size
+    return Audit(tensors, stored_images(method), files, strangers)
+
+
+def purpose(method: Method, name: str) -> str:
+    """Why a tensor is there, from the innermost module around it that is known."""
+    parts = name.split(".")
+    modules: list[nn.Module] = [method]
+    for part in parts[:-1]:
+        modules.append(modules[-1].get_submodule(part))
+    number = next((int(part) for part in parts if part.isdigit()), 0)
+    for module, part in reversed(list(zip(modules, parts, strict=True))):
+        for kind in type(module).__mro__:
+            words = TENSORS.get((kind, part)) or MODULES.get(kind)
+            if words:
+                return words.format(this=tasks_of(method, number), next=tasks_of(method, number + 1))
+    return UNKNOWN
+
+
+def tasks_of(method: Method, number: int) -> str:
+    """What is counted is tasks, but for a method that makes one of all that came before the newest."""
+    if isinstance(method, GcabFast) and len(method.tasks) > method.network.tasks:
+        return "all tasks"
+    return f"task {number + 1}"
+
+
+def stored_images(method: Method) -> int:
+    """Images that a method keeps for rehearsal, and any other tensor of bytes in the shape of images."""
+    if isinstance(method, Er):
+        return int(min(method.seen, torch.tensor(method.options.buffer)))
+    return sum(len(value) for value in method.state_dict().values() if looks_like_images(value, method))
+
+
+def looks_like_images(value: Tensor, method: Method) -> bool:
+    side = method.setting.image_size
+    return value.dtype == torch.uint8 and value.shape[-3:] == (3, side, side)
+
+
+def belongs(name: Path) -> bool:
+    """Whether gcab puts a file of this name into a model folder."""
+    if len(name.parts) == 1:
+        return name.name in (*OWN_FILES, "lock")
+    if len(name.parts) == 2 and name.parts[0] == "work":
+        return name.name.startswith("checkpoint-") and name.suffix in (".json", ".safetensors")
+    return len(name.parts) == 2 and number_of(name.parent) > 0 and name.name in OWN_FILES

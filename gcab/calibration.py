@@ -1,0 +1,202 @@
+"""From logits to probabilities that can be believed, and to a score for "none of these".
+
+Everything is fitted on held-out images, which the network was not trained on.
+Legend: z = an image's logits, T = temperature, H = entropy of softmax(z / T).
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gcab.errors import GcabError
+
+COLDEST, HOTTEST = 0.01, 1000.0  # the range of T
+FARTHEST = 1e4  # a logit further than this below its row's largest counts as this far: minus infinity is allowed
+SHRINKAGE = 2.0  # weight of (log T - log T before)², beside the sum of the images' losses
+PATIENCE = 2.0  # spreads by which the largest logit may be lower than is usual before it counts
+ENOUGH = 50  # images for a distribution of familiarity that needs no support by an earlier one
+KNOTS = 256  # of that distribution, as stored
+WIDE_BINS, BIN_IMAGES = 15, 10
+
+Scale = tuple[float, float]  # the median of held-out images, and how far below it their lowest 5 % begin
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How far a model's confidence is to be trusted; as made without arguments: as it is, and nothing is unknown."""
+
+    temperature: float = 1.0
+    certainty: Scale = (0.0, 1.0)  # of -log H
+    strength: Scale = (0.0, 1.0)  # of max z
+    familiarity: tuple[float, ...] = ()  # of held-out known images: knots of equal weight, ascending
+    images: int = 0  # held-out images this rests on
+    expected_calibration_error: float | None = None  # 0..1, of the newest task's held-out images; None: too few
+
+    @classmethod
+    def fit(cls, logits: Tensor, labels: Tensor, previous: "Calibration | None" = None) -> "Calibration":
+        """Calibrate on held-out images of the newest task; those of earlier tasks are gone.
+
+        `previous` is where the temperature is drawn to, and its distribution of familiarity fills up what the new
+        images lack to 50. It gets no more weight than that: it was measured among fewer classes, so it is too sure.
+        """
+        before = previous or cls()
+        z, labels = _rows(logits), labels.to("cpu", torch.int64)
+        count = len(z)
+        if labels.shape != (count,) or not (count and labels.min() >= 0 and labels.max() < z.shape[1]):
+            raise GcabError(f"calibration got {count} rows of {z.shape[1]} logits: give each row one of their labels.")
+        temperature = fitted_temperature(z, labels, before.temperature)
+        scaled = cls(temperature, _scale(certainty(z, temperature)), _scale(strength(logits)))
+        borrowed = min(before.images, max(0, ENOUGH - count))
+        return cls(
+            temperature,
+            scaled.certainty,
+            scaled.strength,
+            familiarity=_knots(scaled.familiar(logits), before.familiarity, borrowed),
+            images=count + borrowed,
+            expected_calibration_error=cross_fitted_error(z, labels, before.temperature),
+        )
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """softmax(z / T): (n, classes)."""
+        return (_rows(logits) / self.temperature).softmax(dim=1).float()
+
+    def unknown(self, logits: Tensor) -> Tensor:
+        """(n,) in 0..1: the share of held-out known images that look more familiar than this one."""
+        score = self.familiar(logits)
+        if not self.familiarity:
+            return torch.zeros(len(score))
+        knots = torch.tensor(self.familiarity, dtype=torch.float64)
+        return 1 - torch.searchsorted(knots, score, right=True).float() / len(knots)
+
+    def familiar(self, logits: Tensor) -> Tensor:
+        """(n,): how certain the decision is, unless even its strongest class is far weaker than it should be.
+
+        Things like the known classes give themselves away by uncertainty, things like nothing known only by weak
+        logits; either is counted in the spreads of held-out images.
+        """
+        (middle, spread), (usual, width) = self.certainty, self.strength
+        certain = (certainty(_rows(logits), self.temperature) - middle) / spread
+        strong = (strength(logits) - usual) / width
+        return torch.minimum(certain, strong + PATIENCE)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON keeps it."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> "Calibration":
+        """What `to_dict` gave, checked."""
+        try:
+            made = cls(
+                float(fields["temperature"]),
+                _pair(fields["certainty"]),
+                _pair(fields["strength"]),
+                tuple(map(float, fields["familiarity"])),
+                int(fields["images"]),
+                None if fields["expected_calibration_error"] is None else float(fields["expected_calibration_error"]),
+            )
+            numbers = (made.temperature, *made.certainty, *made.strength, *made.familiarity)
+            sound = all(map(math.isfinite, numbers)) and min(made.temperature, made.certainty[1], made.strength[1]) > 0
+            if not sound or made.images < 0 or list(made.familiarity) != sorted(made.familiarity):
+                raise ValueError
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
+            raise GcabError("the model's calibration is damaged: restore the model from a copy.") from None
+        return made
+
+
+def certainty(z: Tensor, temperature: float) -> Tensor:
+    """-log H, (n,): near-zero entropies stay apart, where probabilities would all round to 1."""
+    log_p = (z / temperature).log_softmax(dim=1)
+    return -(-(log_p.exp() * log_p).sum(dim=1)).clamp_min(1e-200).log()
+
+
+def strength(logits: Tensor) -> Tensor:
+    """max z, (n,)."""
+    return logits.detach().to("cpu", torch.float64).max(dim=1).values
+
+
+def fitted_temperature(z: Tensor, labels: Tensor, before: float = 1.0) -> float:
+    """The T of least negative log-likelihood, drawn towards the one before, most where there are few images.
+
+    One image more, whose true class is the strongest wrong one, keeps faultless data from asking for T = 0: n images
+    without a fault then give a confidence of about 1 - 1/n.
+    """
+    true = z.gather(1, labels[:, None])
+    wrong = z.scatter(1, labels[:, None], -torch.inf).max(dim=1, keepdim=True).values
+    targets = torch.cat([true, torch.where(wrong.isfinite(), wrong, true)], dim=1)  # (n, 2)
+    weights = torch.tensor([1.0, 1 / len(z)], dtype=z.dtype)
+
+    def loss(log_t: float) -> float:
+        t = math.exp(log_t)
+        surprise = (z / t).logsumexp(dim=1, keepdim=True) - targets / t
+        return float((surprise * weights).sum()) + SHRINKAGE * (log_t - math.log(before)) ** 2
+
+    low, high = math.log(COLDEST), math.log(HOTTEST)
+    best = 0.0
+    for _ in range(4):  # a grid around the best of the grid before: no starting point, no slope, no failure
+        grid = np.linspace(low, high, 17)
+        best = float(min(grid, key=loss))
+        step = float(grid[1] - grid[0])
+        low, high = max(low, best - step), min(high, best + step)
+    return math.exp(best)
+
+
+def cross_fitted_error(z: Tensor, labels: Tensor, before: float = 1.0) -> float | None:
+    """The calibration error of each half of the images under the other half's temperature; None if they are few."""
+    if len(z) < 2 * BIN_IMAGES:
+        return None
+    order = labels.argsort(stable=True)  # every class goes to both halves
+    probabilities = torch.zeros_like(z)
+    for measured, fitted in ((order[::2], order[1::2]), (order[1::2], order[::2])):
+        probabilities[measured] = (z[measured] / fitted_temperature(z[fitted], labels[fitted], before)).softmax(dim=1)
+    return expected_calibration_error(probabilities, labels)
+
+
+def expected_calibration_error(probabilities: Tensor, labels: Tensor) -> float:
+    """Mean |confidence - accuracy| over bins of confidence, weighted by their images, in 0..1.
+
+    15 bins of equal width from 150 images on; below that bins of equal count, at least ten images in each.
+    """
+    confidence, predicted = probabilities.double().max(dim=1)
+    gap = (predicted == labels).double() - confidence
+    count = len(gap)
+    if count >= WIDE_BINS * BIN_IMAGES:
+        bins = (confidence * WIDE_BINS).ceil().long().clamp(1, WIDE_BINS) - 1
+    else:
+        bins = torch.empty(count, dtype=torch.int64)
+        bins[confidence.argsort(stable=True)] = torch.arange(count) * max(1, count // BIN_IMAGES) // count
+    return float(torch.zeros(WIDE_BINS, dtype=torch.float64).index_add(0, bins, gap).abs().sum() / count)
+
+
+def _rows(logits: Tensor) -> Tensor:
+    """Logits (n, classes) relative to their row's largest, finite, in double precision on the host."""
+    z = logits.detach().to("cpu", torch.float64)
+    if z.ndim != 2 or z.shape[1] == 0:
+        raise GcabError(f"logits have the shape {tuple(z.shape)}: calibration needs (images, classes).")
+    z = (z - z.max(dim=1, keepdim=True).values).clamp_min(-FARTHEST)
+    if not z.isfinite().all():
+        raise GcabError("the model's logits are not all numbers: it is damaged or its training failed.")
+    return z
+
+
+def _scale(values: Tensor) -> Scale:
+    low, middle = np.quantile(values.numpy(), (0.05, 0.5)).tolist()
+    return middle, max(middle - low, 1e-6)
+
+
+def _knots(scores: Tensor, earlier: tuple[float, ...], borrowed: int) -> tuple[float, ...]:
+    """The distribution of the new images' familiarity and of as many earlier ones as are borrowed."""
+    values = np.concatenate([scores.numpy(), np.array(earlier, dtype=np.float64)])
+    weights = np.concatenate([np.ones(len(scores)), np.full(len(earlier), borrowed / max(1, len(earlier)))])
+    levels = (np.arange(KNOTS) + 0.5) / KNOTS
+    return tuple(np.quantile(values, levels, weights=weights, method="inverted_cdf").tolist())
+
+
+def _pair(values: Any) -> Scale:
+    middle, spread = map(float, values)
+    return middle, spread

@@ -1,0 +1,123 @@
+"""Which images a person means: files, folders, patterns, and what comes through standard input.
+
+Everything is found while it is asked for, so a folder of a million photos is no more work to begin with than one.
+"""
+
+import glob
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import IO
+
+from gcab.data.archive import IMAGE_SUFFIXES
+from gcab.errors import GcabError
+
+STANDARD_INPUT = "-"
+LARGEST_INPUT = 256 * 2**20  # bytes of one image through standard input
+CHUNK = 2**16
+# How the formats that `gcab.data.decode` reads begin: PNG, JPEG, GIF, WEBP, TIFF (also its 64-bit kind), BMP, PPM.
+SIGNATURES = re.compile(
+    rb"\x89PNG|\xff\xd8\xff|GIF8[79]a|RIFF.{4}WEBP|II[*+]\0|MM\0[*+]|BM.{4}\0\0\0\0|P[1-7]\s", flags=re.DOTALL
+)
+
+
+@dataclass(frozen=True)
+class Photo:
+    """An image by its name and where its bytes are, or the reason why there are none."""
+
+    name: str
+    source: Path | bytes | GcabError
+
+
+def find_photos(places: Iterable[str | Path], standard_input: IO[bytes] | None = None) -> Iterator[Photo]:
+    """Every image of the places, in their order; a place that leads nowhere comes with its reason."""
+    for place in places:
+        if place == STANDARD_INPUT and standard_input is not None:
+            yield from _from_stream(standard_input)
+        elif isinstance(place, str) and glob.has_magic(place) and not os.path.lexists(place):
+            yield from _matching(place)
+        else:
+            yield from _at(Path(place))
+
+
+def _at(path: Path) -> Iterator[Photo]:
+    """A file as it was named, or the images of a folder."""
+    if not path.is_dir():
+        yield Photo(str(path), path)
+        return
+    nothing = True
+    for photo in _below(path):
+        nothing = False
+        yield photo
+    if nothing:
+        yield _problem(path, f"'{path}' holds no images: check the folder.")
+
+
+def _below(folder: Path) -> Iterator[Photo]:
+    """Images of a folder and of those inside it by name; hidden ones and other files are passed over.
+
+    A link to a folder is not followed: it could lead back here.
+    """
+    names: list[str] = []  # no more than names is kept: there may be a million
+    folders: set[str] = set()
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.startswith("."):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    folders.add(entry.name)
+                elif Path(entry.name).suffix.lower() in IMAGE_SUFFIXES and not entry.is_dir():
+                    names.append(entry.name)
+    except OSError as problem:
+        yield _problem(folder, f"'{folder}' cannot be opened ({problem.strerror}): check the folder.")
+        return
+    for name in sorted([*names, *folders]):
+        path = folder / name
+        if name in folders:
+            yield from _below(path)
+        else:
+            yield Photo(str(path), path)
+
+
+def _matching(pattern: str) -> Iterator[Photo]:
+    """As a shell would have put them in the pattern's place, in a fixed order; ** goes through all folders."""
+    found = sorted({Path(name) for name in glob.glob(pattern, recursive=True)})  # noqa: PTH207 - Path's ** has no files
+    if not found:
+        yield _problem(pattern, f"nothing matches '{pattern}': check the pattern.")
+    matched_inside = {path.parent for path in found}
+    for path in found:
+        if path not in matched_inside:  # else ** gave the folder's images already
+            yield from _at(path)
+
+
+def _from_stream(stream: IO[bytes]) -> Iterator[Photo]:
+    """One image's bytes if they begin like an image, else paths: one a line, or with a zero byte after each."""
+    head = stream.read(CHUNK)
+    if not head.strip():
+        yield _problem(STANDARD_INPUT, "nothing came through standard input: pipe an image or a list of paths to it.")
+    elif SIGNATURES.match(head):
+        content = head + stream.read(LARGEST_INPUT)
+        too_large = GcabError(f"standard input has more than {LARGEST_INPUT >> 20} MiB: give the image as a file.")
+        yield Photo(STANDARD_INPUT, content if len(content) <= LARGEST_INPUT else too_large)
+    else:
+        separator = b"\0" if b"\0" in head else b"\n"
+        for line in _lines(chain([head], iter(lambda: stream.read(CHUNK), b"")), separator):
+            name = os.fsdecode(line.removesuffix(b"\r") if separator == b"\n" else line)
+            if name:
+                yield from _at(Path(name))
+
+
+def _lines(chunks: Iterable[bytes], separator: bytes) -> Iterator[bytes]:
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(separator)
+        yield from lines
+    yield rest
+
+
+def _problem(place: str | Path, sentence: str) -> Photo:
+    return Photo(str(place), GcabError(sentence))

@@ -1,0 +1,72 @@
+"""What `gcab info` says about a model."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from gcab.config import RunConfig
+from gcab.errors import GcabError
+from gcab.learner import ContinualClassifier
+from gcab.model_folder import ModelFolder
+from gcab.recipes import ENCODERS
+from gcab.runs.checkpoint import CheckpointStore
+from gcab.runs.model import read_description
+
+
+def overview(path: str | Path) -> dict[str, Any]:
+    """Tasks, classes, accuracy when learned, capacity left, size: all that needs no image, as JSON writes it."""
+    folder = ModelFolder(path)
+    model, written_by = folder.read(
+        lambda place: (ContinualClassifier.load(place, "cpu"), read_description(place)["gcab"])
+    )
+    config = model.config
+    taught = [asdict(entry) for entry in model.taught]
+    return {
+        "model": str(folder.path),
+        "gcab": written_by,
+        "method": config.method,
+        "generation": model.generation,
+        "generations": list(folder.generations()),
+        "can_undo": folder.can_undo,
+        "image_size": model.image_size,
+        "encoder": {
+            "name": encoder_name(config),
+            "width": config.encoder.width,
+            "blocks": config.encoder.blocks,
+            "heads": config.encoder.heads,
+        },
+        "classes": len(model.classes),
+        "tasks": [
+            {"index": task.index + 1, "names": list(task.names), **entry}
+            for task, entry in zip(model.tasks, taught, strict=True)
+        ],
+        "capacity_left": {name: 1 - used for name, used in model.method.capacity().items()},
+        "calibration": {
+            "temperature": model.calibration.temperature,
+            "images": model.calibration.images,
+            "expected_calibration_error": model.calibration.expected_calibration_error,
+        },
+        "bytes": {"model": folder_bytes(folder.current()), "folder": folder_bytes(folder.path)},
+        "interrupted": interrupted_lesson(folder),
+    }
+
+
+def encoder_name(config: RunConfig) -> str | None:
+    """The preset an encoder was made by; None for one with a shape of its own."""
+    shape = {f"encoder.{name}": getattr(config.encoder, name) for name in ("width", "heads", "blocks")}
+    return next((name for name, preset in ENCODERS.items() if preset == shape), None)
+
+
+def folder_bytes(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def interrupted_lesson(folder: ModelFolder) -> dict[str, Any] | None:
+    """The classes of a lesson under way, or waiting to be continued, and the epochs it has behind it."""
+    try:
+        checkpoint, _ = CheckpointStore(folder.work).load_latest()
+    except GcabError:
+        return None
+    if checkpoint is None:
+        return None
+    return {"classes": checkpoint.position["classes"], "epoch": checkpoint.position["epoch"]}

@@ -1,0 +1,212 @@
+"""The paper's figures, one function for each recipe: same axes, drawn from the lines of `numbers`."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gcab.config import resolve
+from gcab.evaluation.metrics import incremental_tag
+from gcab.paper.evidence import Record, by_scenario, title_of
+from gcab.paper.published import ACCURACY
+from gcab.paper.recipes import SWEEPS
+from gcab.report.figures import FIGURES
+from gcab.report.plotting import (
+    MARKERS,
+    METHOD_COLOURS,
+    PALETTE,
+    PANEL_WIDTH,
+    legend_below,
+    looks,
+    mean_curve,
+    panels,
+    task_axis,
+)
+from gcab.report.tables import results_of
+from gcab.runs.folder import RunFolder
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Lines = Sequence[Record]
+PUBLISHED = "#222222"  # the paper's own numbers
+GREEK = {"lambda_gcab": "λ_GCAB", "lambda_pfr": "λ_pfr"}
+
+
+def main(runs: Sequence[RunFolder], lines: Lines) -> "Figure":
+    """ACC_TAG after each task, as in figure allscenarios; GCAB-Fast and the paper's result stand at the last one."""
+    scenarios = by_scenario(runs)
+    methods = {title_of(group): group.runs[0].method for groups in scenarios.values() for group in groups}
+    look = dict(zip(methods, looks(list(methods.values())), strict=True))
+    figure, grid = panels(1, len(scenarios), height=4.4, width=PANEL_WIDTH * (1.3 if len(scenarios) == 1 else 1))
+    for axes, (scenario, groups) in zip(grid, scenarios.items(), strict=True):
+        last = len(groups[0].runs[0].tasks)
+        for group in groups:
+            colour, marker = look[title_of(group)]
+            curves = [incremental_tag(results_of(run)) for run in group.runs]
+            if results_of(group.runs[0]).joint:
+                axes.axhline(float(np.mean(curves)), color=colour, linestyle="--", label=title_of(group))
+            else:
+                mean_curve(axes, curves, title_of(group), colour, marker)
+        for line in lines:
+            if line["Scenario"] == scenario and line["Method"].startswith("GCAB-Fast"):
+                colour, _ = look[line["Method"].replace("GCAB-Fast", "GCAB")]
+                point(axes, last, line["ACC_TAG"], colour, "s", line["Method"], hollow=True)
+        if published := ACCURACY.get((scenario, "gcab")):
+            point(axes, last, published.tag, PUBLISHED, "*", "GCAB, the paper")
+        task_axis(axes, 1, last)
+        axes.set_ylim(0, 102)
+        axes.set_title(scenario)
+    grid[0].set_ylabel("ACC_TAG, %")
+    legend_below(figure, grid[0])
+    return figure
+
+
+def point(axes: "Axes", x: float, y: float, colour: str, marker: str, label: str, hollow: bool = False) -> None:
+    """A single result, above the curves."""
+    fill = "white" if hollow else colour
+    size = 11 if marker == "*" else 8
+    axes.plot(
+        [x],
+        [y],
+        linestyle="",
+        marker=marker,
+        color=colour,
+        markerfacecolor=fill,
+        markersize=size,
+        zorder=4,
+        label=label,
+    )
+
+
+def ablation(runs: Sequence[RunFolder], lines: Lines) -> "Figure":  # noqa: ARG001
+    """Bars of ACC_TAG, without class statistics and with them; the paper's numbers are diamonds."""
+    scenarios = list(dict.fromkeys(line["Scenario"] for line in lines))
+    most = max(len({line["Row"] for line in lines if line["Scenario"] == name}) for name in scenarios)
+    figure, grid = panels(1, len(scenarios), height=0.62 * most + 1.3, width=1.5 * PANEL_WIDTH)
+    for axes, scenario in zip(grid, scenarios, strict=True):
+        mine = [line for line in lines if line["Scenario"] == scenario]
+        rows = list(dict.fromkeys(line["Row"] for line in mine))
+        if "joint" in rows:
+            rows = [*(row for row in rows if row != "joint"), "joint"]
+        for statistics, colour, label in (
+            ("", PALETTE[5], "without class statistics, as in the paper"),
+            ("✓", PALETTE[0], "with class statistics (extended)"),
+        ):
+            chosen = [line for line in mine if line["Class statistics"] == statistics]
+            places = [rows.index(line["Row"]) + (0.2 if statistics else -0.2) for line in chosen]
+            values = [line["ACC_TAG"] for line in chosen]
+            axes.barh(places, values, height=0.38, color=colour, label=label)
+            for place, value in zip(places, values, strict=True):
+                axes.text(value + 0.8, place, f"{value:.1f}", va="center", fontsize=9)
+        published = [(line["Paper ACC_TAG"], rows.index(line["Row"])) for line in mine if line["Paper ACC_TAG"]]
+        if published:
+            values, places = zip(*published, strict=True)
+            axes.plot(values, [place - 0.2 for place in places], "D", color=PUBLISHED, markersize=5, label="the paper")
+        axes.set_yticks(range(len(rows)), rows)
+        axes.invert_yaxis()
+        axes.grid(visible=False, axis="y")
+        axes.set_xlim(0, 100)
+        axes.set_xlabel("ACC_TAG after the last task, %")
+        axes.set_title(scenario)
+    legend_below(figure, grid[0])
+    return figure
+
+
+def hyperparameters(runs: Sequence[RunFolder], lines: Lines) -> "Figure":
+    """Top: over λ_GCAB, bottom: over λ_pfr, on logarithmic axes; a dotted line marks what the profile has."""
+    figure, grid = panels(len(SWEEPS), 1, height=3.1 * len(SWEEPS), width=1.3 * PANEL_WIDTH)
+    profile = str(runs[0].config["profile"])
+    for axes, weight in zip(grid, SWEEPS, strict=True):
+        mine = [line for line in lines if line["Weight"] == weight]
+        for index, scenario in enumerate(dict.fromkeys(line["Scenario"] for line in mine)):
+            found = [line for line in mine if line["Scenario"] == scenario]
+            values, accuracies = zip(*((line["Value"], line["ACC_TAG"]) for line in found), strict=True)
+            deviations = [line["ACC_TAG ±"] or 0.0 for line in found]
+            look: dict[str, Any] = {"color": PALETTE[index], "marker": MARKERS[index], "label": scenario}
+            axes.errorbar(values, accuracies, yerr=deviations if any(deviations) else None, capsize=3, **look)
+        own = getattr(resolve(runs[0].scenario, "gcab", profile).options, weight)
+        axes.axvline(own, color="#888888", linestyle=":", linewidth=1.5, label=f"profile {profile}")
+        axes.set_xscale("log")
+        axes.set_ylim(0, max([line["ACC_TAG"] for line in mine], default=100) * 1.15 + 1)
+        axes.set_xlabel(GREEK[weight])
+        axes.set_ylabel("ACC_TAG, %")
+    legend_below(figure, grid[0])
+    return figure
+
+
+def capacity(runs: Sequence[RunFolder], lines: Lines) -> "Figure":  # noqa: ARG001
+    """The report's own figure, with a curve for each scenario."""
+    figure = FIGURES["capacity"].function(runs)
+    assert figure is not None, "lines exist only for runs with gates"
+    return figure
+
+
+def distillation(runs: Sequence[RunFolder], lines: Lines) -> "Figure":  # noqa: ARG001
+    """Accuracy over the capacity used, a panel for each scenario; the dashed line is GCAB before distillation."""
+    panes = list(dict.fromkeys((line["Scenario"], line["Run"]) for line in lines))
+    figure, grid = panels(1, len(panes), height=4.0, width=PANEL_WIDTH)
+    several = len({scenario for scenario, _ in panes}) < len(panes)
+    for axes, (scenario, run) in zip(grid, panes, strict=True):
+        teacher, *students = [line for line in lines if (line["Scenario"], line["Run"]) == (scenario, run)]
+        for column, colour in (("ACC_TAW", METHOD_COLOURS["gcab_fast"]), ("ACC_TAG", METHOD_COLOURS["gcab"])):
+            shares, values = zip(*((line["Capacity, %"], line[column]) for line in students), strict=True)
+            axes.plot(shares, values, marker="o", color=colour, label=f"GCAB-Fast, {column}")
+            axes.axhline(teacher[column], color=colour, linestyle="--", linewidth=1.5, label=f"GCAB, {column}")
+        axes.set_xticks([20, 40, 60, 80, 100])
+        axes.set_xlim(15, 105)
+        axes.set_ylim(0, 102)
+        axes.set_xlabel("capacity used, %")
+        axes.set_title(f"{scenario}, {run}" if several else scenario)
+    grid[0].set_ylabel("accuracy after the last task, %")
+    legend_below(figure, grid[0], columns=4)
+    return figure
+
+
+def runtime(runs: Sequence[RunFolder], lines: Lines) -> "Figure":  # noqa: ARG001
+    """Three panels of bars: size, time of one image, operations."""
+    shown = {"Parameters, M": "parameters, million", "ms": "milliseconds, batch 1", "MACs, M": "MACs, million"}
+    names = [f"{line['Method']}\n{line['Device']}" for line in lines]
+    colours = [PUBLISHED if "the paper" in name else PALETTE[2 if "Fast" in name else 0] for name in names]
+    figure, grid = panels(1, 3, height=0.55 * len(lines) + 1.0, width=4.2)
+    for axes, (column, title) in zip(grid, shown.items(), strict=True):
+        values = [fastest(line) if column == "ms" else line[column] for line in lines]
+        axes.barh(range(len(lines)), values, color=colours, height=0.6)
+        for place, value in enumerate(values):
+            axes.text(value + 0.01 * max(values), place, f"{value:.3g}", va="center", fontsize=9)
+        axes.set_yticks(range(len(lines)), names if axes is grid[0] else [""] * len(lines), fontsize=9)
+        axes.set_xlim(0, 1.2 * max(values))
+        axes.invert_yaxis()
+        axes.grid(visible=False, axis="y")
+        axes.set_title(title)
+    return figure
+
+
+def fastest(line: Record) -> float:
+    """Recorded as a CUDA graph where that was measured, else as it is."""
+    milliseconds: float = line.get("Recorded, ms") or line["Plain, ms"]
+    return milliseconds
+
+
+def memory(runs: Sequence[RunFolder], lines: Lines) -> "Figure":  # noqa: ARG001
+    """Accuracy over all that is kept between tasks; hollow: the paper's."""
+    scenarios = list(dict.fromkeys(line["Scenario"] for line in lines))
+    titles = list(dict.fromkeys(line["Method"] for line in lines))
+    colours = [METHOD_COLOURS["gcab"], METHOD_COLOURS["gcab_fast"], *PALETTE[3:], PALETTE[1]]
+    figure, grid = panels(1, len(scenarios), height=4.2, width=PANEL_WIDTH * (1.3 if len(scenarios) == 1 else 1))
+    for axes, scenario in zip(grid, scenarios, strict=True):
+        for line in (line for line in lines if line["Scenario"] == scenario):
+            place = titles.index(line["Method"])
+            colour, marker = colours[place % len(colours)], MARKERS[place % len(MARKERS)]
+            point(axes, line["Total, MB"], line["ACC_TAG"], colour, marker, line["Method"])
+            if line["Paper total, MB"] and line["Paper ACC_TAG"]:
+                label = f"{line['Method'].partition(' ')[0]}, the paper"
+                point(axes, line["Paper total, MB"], line["Paper ACC_TAG"], colour, marker, label, hollow=True)
+        axes.set_xlim(left=0)
+        axes.set_ylim(0, 102)
+        axes.set_xlabel("kept between tasks, MB")
+        axes.set_title(scenario)
+    grid[0].set_ylabel("ACC_TAG, %")
+    legend_below(figure, grid[0])
+    return figure

@@ -1,0 +1,122 @@
+"""The paper's embedding figure: what becomes of task 1's images in the decoder as later tasks are learned.
+
+(a) after task 1; later (b) without PFR in training, (c) with PFR, (d) with PFR and drift compensation.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gcab.paper.evidence import Record
+from gcab.report.plotting import clip, legend_below, panels
+from gcab.runs.folder import RunFolder
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Arrays = dict[str, NDArray[Any]]
+Pair = tuple[RunFolder, RunFolder]  # without PFR, with it
+
+COLUMNS = ("(a) after task 1", "(b) without PFR", "(c) with PFR", "(d) with PFR, compensated")
+SHOWN_TASKS = (2, 3, 4, 5)  # and the last: appendix "Additional Embedding Visualizations"
+POINTS = 150  # a panel
+CLASSES = 20  # more colours cannot be told apart
+
+
+def records(runs: Sequence[RunFolder]) -> list[Record]:
+    """The per cent of task 1's images nearest to where the mean of their class was after task 1."""
+    lines = []
+    for scenario, pair in pairs(runs).items():
+        first = [load(run, 1) for run in pair]
+        start = {"Scenario": scenario, "After task": 1, COLUMNS[0]: kept(first[1]["raw"], first[1])}
+        lines.append({**dict.fromkeys([*start, *COLUMNS]), **start})
+        for task in tasks_of(pair):
+            shown = views(pair, task)
+            shares = [kept(points, first[index > 0]) for index, points in enumerate(shown[1:])]
+            line = {"Scenario": scenario, "After task": task, COLUMNS[0]: None}
+            lines.append({**line, **dict(zip(COLUMNS[1:], shares, strict=True))})
+    return lines
+
+
+def pairs(runs: Sequence[RunFolder]) -> dict[str, Pair]:
+    """Scenario -> a run without PFR and one with it, of the first seed that has both."""
+    found: dict[str, dict[tuple[int, str], RunFolder]] = {}
+    for run in runs:
+        if run.method == "gcab" and run.arrays_names("embedding-"):
+            found.setdefault(run.scenario, {}).setdefault((run.seed, str(run.config["options"]["drift"])), run)
+    chosen = {}
+    for scenario, of_scenario in found.items():
+        seeds = [seed for seed, drift in sorted(of_scenario) if drift == "none" and (seed, "pfr") in of_scenario]
+        if seeds:
+            chosen[scenario] = of_scenario[seeds[0], "none"], of_scenario[seeds[0], "pfr"]
+    return chosen
+
+
+def tasks_of(pair: Pair) -> list[int]:
+    """After which tasks the paper looks back, as far as there are so many."""
+    last = len(pair[1].tasks)
+    return sorted({task for task in (*SHOWN_TASKS, last) if 1 < task <= last})
+
+
+def load(run: RunFolder, task: int) -> Arrays:
+    arrays = run.load_arrays(f"embedding-{task:02d}")
+    assert arrays is not None, "a finished run has an embedding for every task"
+    return arrays
+
+
+def views(pair: Pair, task: int) -> list[NDArray[Any]]:
+    """The points (n, D) of the four columns."""
+    without, with_pfr = (load(run, task) for run in pair)
+    return [load(pair[1], 1)["raw"], without["raw"], with_pfr["raw"], with_pfr["compensated"]]
+
+
+def kept(points: NDArray[Any], first: Arrays) -> float:
+    """Per cent of points (n, D) nearest to the mean of their own class after task 1."""
+    labels = first["labels"]
+    names = np.unique(labels)
+    means = np.stack([first["raw"][labels == name].mean(axis=0) for name in names])  # (classes, D)
+    nearest = np.linalg.norm(points[:, None] - means, axis=2).argmin(axis=1)
+    return 100 * float(np.mean(names[nearest] == labels))
+
+
+def figure(runs: Sequence[RunFolder], lines: Sequence[Record]) -> "Figure":
+    """A row for each task, one t-SNE for a whole row, so that its columns can be compared; colour is the class."""
+    from matplotlib import colormaps
+
+    shares = {(line["Scenario"], line["After task"]): line for line in lines}
+    rows = [(scenario, pair, task) for scenario, pair in pairs(runs).items() for task in tasks_of(pair)]
+    drawn, grid = panels(len(rows), 4, height=3.0 * len(rows), width=3.0)
+    for index, (scenario, pair, task) in enumerate(rows):
+        labels = load(pair[1], 1)["labels"]
+        shown = np.flatnonzero(np.isin(labels, np.unique(labels)[:CLASSES]))
+        shown = shown[np.linspace(0, len(shown) - 1, min(POINTS, len(shown))).astype(int)]
+        planes = projected([points[shown] for points in views(pair, task)])
+        names = pair[1].tasks[0][:CLASSES]
+        colours = colormaps["tab10" if len(names) <= 10 else "tab20"](np.arange(len(names)))
+        for column, (axes, plane) in enumerate(zip(grid[4 * index : 4 * index + 4], planes, strict=True)):
+            for label, (name, colour) in enumerate(zip(names, colours, strict=True)):
+                points = plane[labels[shown] == label]  # (n, 2)
+                axes.scatter(points[:, 0], points[:, 1], s=14, color=colour, linewidths=0, label=clip(name))
+            edges = np.concatenate(planes)
+            axes.set_xlim(edges[:, 0].min() - 2, edges[:, 0].max() + 2)
+            axes.set_ylim(edges[:, 1].min() - 2, edges[:, 1].max() + 2)
+            axes.set_xticks([])
+            axes.set_yticks([])
+            axes.spines[:].set_visible(True)
+            share = shares[scenario, task if column else 1][COLUMNS[column]]
+            axes.set_title(f"{COLUMNS[column]}: {share:.0f} %", fontsize=9.5)
+        several = len({name for name, _, _ in rows}) > 1
+        grid[4 * index].set_ylabel(f"{scenario}, after task {task}" if several else f"after task {task}")
+    legend_below(drawn, grid[0], columns=6, marker_scale=2)
+    return drawn
+
+
+def projected(sets: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    """One t-SNE over all sets of points (n, D), cut apart again: (n, 2) each."""
+    from sklearn.manifold import TSNE
+
+    points = np.concatenate(list(sets)).astype(np.float32)
+    plane = TSNE(perplexity=min(30.0, (len(points) - 1) / 3), init="pca", random_state=0).fit_transform(points)
+    return np.split(plane, len(sets))

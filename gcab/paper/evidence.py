@@ -1,0 +1,100 @@
+"""What a finished run left behind, as the tables and figures of the paper ask for it."""
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gcab.config import TrainingConfig, scenario_preset
+from gcab.errors import GcabError
+from gcab.report.tables import Group, group_runs
+from gcab.runs.folder import RunFolder
+
+Record = dict[str, Any]  # column -> value: a line of a table
+TITLES = {"gcab": "GCAB", "gcab-fast": "GCAB-Fast", "finetune": "Fine-tuning", "joint": "Joint training", "er": "ER"}
+
+
+def finished(runs: Sequence[RunFolder]) -> list[RunFolder]:
+    """Runs that have a result; there must be one."""
+    found = [run for run in runs if run.final()]
+    if not found:
+        raise GcabError("none of these runs is finished: the command that started one continues it.")
+    return found
+
+
+def by_scenario(runs: Sequence[RunFolder]) -> dict[str, list[Group]]:
+    """Groups of seeds, labelled by what sets them apart within their scenario."""
+    names = dict.fromkeys(run.scenario for run in runs)
+    return {name: group_runs([run for run in runs if run.scenario == name]) for name in names}
+
+
+def title_of(group: Group) -> str:
+    """The label with the method's name as it is printed."""
+    method = group.runs[0].method
+    return TITLES.get(method, method) + group.label.removeprefix(method)
+
+
+def fast_title(group: Group) -> str:
+    """What GCAB-Fast is called when it comes from this group."""
+    return TITLES["gcab-fast"] + group.label.removeprefix(group.runs[0].method)
+
+
+def fast_folder(run: RunFolder, capacity: float) -> Path:
+    """Where a run's distilled model is kept."""
+    return run.path / f"fast-{100 * capacity:.0f}"
+
+
+def distillations(run: RunFolder) -> dict[float, dict[str, Any]]:
+    """Capacity -> what `gcab distill` measured, the smallest first."""
+    found = [read_json(path) for path in run.path.glob("fast-*/fast.json")]
+    return {figures["options"]["capacity"]: figures for figures in sorted(found, key=_capacity)}
+
+
+def distilled(group: Group, capacity: float) -> list[dict[str, Any]]:
+    """The distillations to one capacity, of the seeds that have it."""
+    return [found[capacity] for run in group.runs if capacity in (found := distillations(run))]
+
+
+def timings(run: RunFolder) -> list[dict[str, Any]]:
+    """What was measured of a run's models, one for each device."""
+    return [read_json(path) for path in sorted(run.path.glob("runtime-*.json"))]
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads(path.read_bytes())
+        return content
+    except (OSError, ValueError) as error:
+        raise GcabError(f"{path} is damaged ({error}): delete it and run the same command again.") from None
+
+
+def epochs_of(run: RunFolder) -> int:
+    """Of every task."""
+    return int(run.config["training"]["epochs"])
+
+
+def full_schedule(scenario: str) -> int:
+    """Epochs a task in the paper, or for a data set that it does not have, as `gcab train` has them."""
+    return int(scenario_preset(scenario).get("training.epochs", TrainingConfig().epochs))
+
+
+def reduced(runs: Sequence[RunFolder]) -> str:
+    """A sentence that says how far the schedule was cut; nothing where it was not."""
+    cut = {(epochs_of(run), full_schedule(run.scenario)) for run in runs}
+    said = [f"{few} epoch{'s' * (few > 1)} a task instead of {full}" for few, full in sorted(cut) if few < full]
+    return f"Reduced schedule: {', '.join(said)}" if said else ""
+
+
+def accuracies(measured: Sequence[Mapping[str, Any]]) -> Record:
+    """ACC_TAG and ACC_TAW over the seeds: means, and sample standard deviations where there are several."""
+    columns: Record = {"Seeds": len(measured)}
+    for column in ("ACC_TAG", "ACC_TAW"):
+        values = [one[column.lower()] for one in measured]
+        columns[column] = statistics.fmean(values)
+        columns[f"{column} ±"] = statistics.stdev(values) if len(values) > 1 else None
+    return columns
+
+
+def _capacity(figures: Mapping[str, Any]) -> float:
+    return float(figures["options"]["capacity"])

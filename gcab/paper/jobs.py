@@ -1,0 +1,201 @@
+"""From a recipe to finished runs, one after another in one process; what is finished already is not run again."""
+
+import gc
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from gcab.config import Overrides, RunConfig, leaves, override, resolve
+from gcab.data.registry import dataset
+from gcab.distillation import distil_run
+from gcab.errors import GcabError, unknown
+from gcab.experiment import load_data, run_experiment, run_path
+from gcab.methods.gcab import GcabOptions
+from gcab.methods.gcab_fast import GcabFastOptions
+from gcab.methods.registry import method_named
+from gcab.paper.evidence import distillations, fast_folder
+from gcab.paper.recipes import Recipe, Row
+from gcab.paper.timing import time_models
+from gcab.runs.folder import RunFolder
+from gcab.scenario import Scenario
+from gcab.terminal import RunDisplay
+
+OPTIONS = "options."
+IMAGES = {"cifar100": 50_000, "tiny-imagenet": 100_000}  # for training, where the data is not at hand
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a recipe with all that is made of it."""
+
+    name: str
+    config: RunConfig
+    path: Path
+    capacities: tuple[float, ...]
+    distillation: Overrides  # settings of the distillations
+    timed: bool
+
+    def run(self) -> RunFolder | None:
+        """The run as far as it has come, if it was started."""
+        return RunFolder.open(self.path) if (self.path / "metrics.jsonl").exists() else None
+
+    def to_distil(self, run: RunFolder) -> list[float]:
+        """The capacities that are missing, or were made with other settings."""
+        found = distillations(run)
+        wanted = {key.removeprefix(OPTIONS): value for key, value in self.distillation.items()}
+        return [
+            capacity
+            for capacity in self.capacities
+            if capacity not in found or not wanted.items() <= found[capacity]["options"].items()
+        ]
+
+    def state(self) -> str:
+        """In words."""
+        run = self.run()
+        if run is None:
+            return "not started"
+        if not run.final():
+            return f"{len(run.records('task'))} of {len(run.tasks)} tasks learned"
+        missing = len(self.to_distil(run))
+        return f"{missing} of {len(self.capacities)} distillations to do" if missing else "finished"
+
+
+def plan(
+    recipe: Recipe,
+    root: Path,
+    scenarios: Sequence[str] = (),
+    seeds: Sequence[int] = (1,),
+    epochs: int | None = None,
+    settings: Overrides | None = None,
+) -> list[Job]:
+    """Every run of a recipe; `settings` reach those that know them, but never what makes a row what it is."""
+    given, known = settings or {}, set(distillation_settings())
+    jobs: dict[Path, Job] = {}
+    for scenario in scenarios or recipe.scenarios:
+        for row in recipe.rows:
+            base = resolve(scenario, row.method, row.profile)
+            own = {key for key, _, _ in leaves(base)} - {"method", "profile", "seed"}
+            known |= own
+            changes = {
+                "training.epochs": min(recipe.epochs or base.training.epochs, base.training.epochs)
+                if epochs is None
+                else epochs,
+                **{key: value for key, value in given.items() if key in own},
+                **row.changes,
+            }
+            for seed in seeds:
+                config = resolve(scenario, row.method, row.profile, seed, changes)
+                job = make_job(row, config, root, given, recipe.timed)
+                name = f"{job.name}, seed {seed}" if len(seeds) > 1 else job.name
+                jobs.setdefault(job.path, replace(job, name=name))
+    for key in given:
+        if key not in known:
+            raise unknown("setting", key, known)
+    return list(jobs.values())
+
+
+def make_job(row: Row, config: RunConfig, root: Path, settings: Overrides, timed: bool) -> Job:
+    distillation = distillation_settings()
+    given = {key: value for key, value in {**row.distillation, **settings}.items() if key in distillation}
+    for key, _, value in leaves(override(GcabFastOptions(), {key[len(OPTIONS) :]: given[key] for key in given})):
+        if OPTIONS + key in distillation:
+            distillation[OPTIONS + key] = value
+    path = run_path(root, config)
+    return Job(f"{config.scenario.name}, {row.name}", config, path, row.capacities, distillation, timed)
+
+
+def distillation_settings() -> dict[str, Any]:
+    """Settings of a distillation that are none of a run; its capacity is the recipe's to say."""
+    of_run = {key for key, _, _ in leaves(GcabOptions())}
+    return {
+        OPTIONS + key: value for key, _, value in leaves(GcabFastOptions()) if key not in of_run and key != "capacity"
+    }
+
+
+def chosen(jobs: Sequence[Job], only: str | None) -> list[Job]:
+    """Some of the jobs, by their numbers from 1 or by parts of their names, with commas between."""
+    if only is None:
+        return list(jobs)
+    found: list[Job] = []
+    for part in filter(None, map(str.strip, only.split(","))):
+        if part.isdecimal():
+            fitting = list(jobs[int(part) - 1 : int(part)]) if int(part) > 0 else []
+        else:
+            fitting = [job for job in jobs if part.lower() in job.name.lower()]
+        if not fitting:
+            raise GcabError(f"--only {part} fits none of the {len(jobs)} runs: see their names with --dry-run.")
+        found += [job for job in fitting if job not in found]
+    if not found:
+        raise GcabError("--only names no run: give numbers or parts of names, see --dry-run.")
+    return found
+
+
+def steps_left(job: Job, root: Path | None) -> int | None:
+    """Training steps that a job still needs, to the task; None where only the data could tell."""
+    run, info = job.run(), dataset(job.config.scenario.dataset)
+    if run is not None and run.final():
+        return 0
+    learned = len(run.records("task")) if run is not None else 0
+    joint = method_named(job.config.method).joint
+    if info.needs_root and root is None:
+        if info.name not in IMAGES or info.classes is None:
+            return None
+        scenario = Scenario.build(job.config.scenario, job.config.seed, [str(label) for label in range(info.classes)])
+        counts = [IMAGES[info.name] * task.classes // info.classes for task in scenario.tasks]
+    else:
+        data = load_data(job.config, root)
+        counts = [len(data.scenario.open(task, data.train).train().labels) for task in data.scenario.tasks]
+    counts = [sum(counts)] if joint else counts[learned:]
+    training = job.config.training
+    return sum(training.epochs * (count // min(training.batch_size, count)) for count in counts)
+
+
+def run_jobs(jobs: Sequence[Job], root: Path | None, device: torch.device, console: Console, command: str) -> None:
+    """Whatever is missing of every job."""
+    before: Any = None
+    for number, job in enumerate(jobs, start=1):
+        title = f"{number} of {len(jobs)}: {job.name}"
+        run = job.run()
+        if run is None or not run.final():
+            if device.type == "cuda" and before not in (None, forms(job.config)):
+                torch.compiler.reset()  # a compiler keeps few forms of a function, and then silently none
+            before = forms(job.config)
+            train(job, root, device, console, title, command)
+            gc.collect()  # a run's recorded steps hold device memory until their cycles are found
+            run = RunFolder.open(job.path)
+        else:
+            say(console, f"{title}: finished before")
+        for capacity in job.to_distil(run):
+            figures = distil_run(run, root, capacity, fast_folder(run, capacity), device, job.distillation, command)
+            accuracy, seconds = figures["gcab-fast"]["acc_tag"], figures["seconds"]
+            say(console, f"{title}: distilled to {100 * capacity:.0f} %: ACC_TAG {accuracy:.2f} % ({seconds:.0f} s)")
+        if job.timed:
+            time_models(run, device)
+            say(console, f"{title}: timed")
+
+
+def train(job: Job, root: Path | None, device: torch.device, console: Console, title: str, command: str) -> None:
+    """Start the run or continue it."""
+    config = job.config
+    tasks = 1 if method_named(config.method).joint else config.scenario.tasks
+    say(console, title)
+    with RunDisplay(console, job.name, tasks, config.training.epochs) as display:
+        final = run_experiment(config, load_data(config, root), job.path, device, display, command)
+    say(
+        console,
+        f"{title}: ACC_TAG {final['acc_tag']:.2f} %  ACC_TAW {final['acc_taw']:.2f} %  ({final['seconds']:.0f} s)",
+    )
+
+
+def forms(config: RunConfig) -> list[tuple[str, Any]]:
+    """What decides which code is compiled: all settings but weights and rates, which are floats."""
+    skipped = ("seed", "profile", "training.epochs", "scenario.name", "scenario.tasks")
+    return [(key, value) for key, kind, value in leaves(config) if kind is not float and key not in skipped]
+
+
+def say(console: Console, text: str) -> None:
+    console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,249 @@
+"""The paper's tables, and the numbers behind its figures: one function for each recipe, from finished runs to lines."""
+
+import json
+from collections.abc import Sequence
+from statistics import fmean as mean
+from typing import Any
+
+from gcab.config import DEFAULT_PROFILE
+from gcab.evaluation.metrics import task_records
+from gcab.paper.evidence import (
+    Record,
+    accuracies,
+    by_scenario,
+    distillations,
+    distilled,
+    epochs_of,
+    fast_title,
+    timings,
+    title_of,
+)
+from gcab.paper.published import ABLATION, ACCURACY, MEMORY, RUNTIME
+from gcab.paper.recipes import SWEEPS
+from gcab.report.tables import MEGABYTE, Group
+from gcab.runs.folder import RunFolder
+
+MARK = {True: "✓", False: ""}
+FAST_CAPACITY = 0.8  # the paper's tables
+COMPONENTS = (
+    "fine-tuning",
+    "gates alone",
+    "PFR without compensation",
+    "compensation",
+    "feature distillation",
+    "without gates",
+    "joint",
+)
+
+
+def main(runs: Sequence[RunFolder]) -> list[Record]:
+    """Class- and task-incremental accuracy, GCAB-Fast below the run it was distilled from."""
+    lines = []
+    for scenario, groups in by_scenario(runs).items():
+        for group in groups:
+            method, common = group.runs[0].method, {"Scenario": scenario, "Epochs": epochs_of(group.runs[0])}
+            lines.append(
+                {
+                    **common,
+                    "Method": title_of(group),
+                    **accuracies(group.finals),
+                    "Task identified": mean(group.values("task_identification")),
+                    **published(scenario, method),
+                    "Seconds": mean(group.values("seconds")),
+                }
+            )
+            if fast := distilled(group, FAST_CAPACITY):
+                students = [figures["gcab-fast"] for figures in fast]
+                lines.append(
+                    {
+                        **common,
+                        "Method": fast_title(group),
+                        **accuracies(students),
+                        "Task identified": mean([student["task_identification"] for student in students]),
+                        **published(scenario, "gcab-fast"),
+                        "Seconds": mean([figures["seconds"] for figures in fast]),
+                    }
+                )
+    return lines
+
+
+def published(scenario: str, method: str) -> Record:
+    """The paper's accuracy for a line of the main table."""
+    found = ACCURACY.get((scenario, method))
+    return {"Paper ACC_TAG": found and found.tag, "Paper ACC_TAW": found and found.taw}
+
+
+def ablation(runs: Sequence[RunFolder]) -> list[Record]:
+    """One component after the other, in the paper's order; first without class statistics, which the paper has not."""
+    lines = []
+    for scenario, groups in by_scenario(runs).items():
+        for group in groups:
+            config = group.runs[0].config
+            options = config["options"] if config["method"] == "gcab" else {}
+            name, statistics = component(config), bool(options.get("statistics"))
+            drift, compensated = options.get("drift"), bool(options.get("compensation"))
+            profile = "" if config["profile"] == DEFAULT_PROFILE else f", {config['profile']}"
+            lines.append(
+                {
+                    "Scenario": scenario,
+                    "Row": name + profile,
+                    "Gates": MARK[bool(options) and options["network"]["gates"]],
+                    "PFR": MARK[drift == "pfr"],
+                    "Compensation": MARK[drift == "pfr" and compensated],
+                    "Class statistics": MARK[statistics],
+                    "Epochs": epochs_of(group.runs[0]),
+                    **accuracies(group.finals),
+                    "Paper ACC_TAG": None if statistics else ABLATION.get(scenario, {}).get(name),
+                    "Seconds": mean(group.values("seconds")),
+                }
+            )
+    order = [*COMPONENTS, *(line["Row"] for line in lines)]
+    return sorted(lines, key=lambda line: (line["Scenario"], bool(line["Class statistics"]), order.index(line["Row"])))
+
+
+def component(config: dict[str, Any]) -> str:
+    """Which row of the ablation a run is, by its settings."""
+    if config["method"] != "gcab":
+        return {"finetune": "fine-tuning"}.get(config["method"], str(config["method"]))
+    options = config["options"]
+    if not options["network"]["gates"]:
+        return "without gates"
+    if options["drift"] == "pfr":
+        return "compensation" if options["compensation"] else "PFR without compensation"
+    return "gates alone" if options["drift"] == "none" else "feature distillation"
+
+
+def hyperparameters(runs: Sequence[RunFolder]) -> list[Record]:
+    """ACC_TAG over each weight, among runs that differ in nothing else."""
+    lines = []
+    for weight in SWEEPS:
+        for scenario, groups in by_scenario(runs).items():
+            families: dict[str, list[Group]] = {}
+            for group in groups:
+                if weight in group.runs[0].config["options"]:
+                    families.setdefault(settings_but(group, weight), []).append(group)
+            for family in families.values():
+                lines += [
+                    {
+                        "Scenario": scenario,
+                        "Weight": weight,
+                        "Value": float(group.runs[0].config["options"][weight]),
+                        "Epochs": epochs_of(group.runs[0]),
+                        **accuracies(group.finals),
+                    }
+                    for group in sorted(family, key=lambda group: group.runs[0].config["options"][weight])
+                    if len(family) > 1
+                ]
+    return lines
+
+
+def settings_but(group: Group, weight: str) -> str:
+    """Everything that makes a run what it is but one of its options, and its seed."""
+    config = {key: value for key, value in group.runs[0].config.items() if key != "seed"}
+    config["options"] = {key: value for key, value in config["options"].items() if key != weight}
+    return json.dumps(config, sort_keys=True)
+
+
+def capacity(runs: Sequence[RunFolder]) -> list[Record]:
+    """The share of the gates' units in use after each task."""
+    lines = []
+    for scenario, groups in by_scenario(runs).items():
+        for group in groups:
+            stories = [task_records(run.records("task")) for run in group.runs]
+            for records in zip(*stories, strict=True):
+                used = [record["capacity"] for record in records if record["capacity"]]
+                if used:
+                    shares = {gate: 100 * mean([one[gate] for one in used]) for gate in used[0]}
+                    lines.append(
+                        {
+                            "Scenario": scenario,
+                            "Method": title_of(group),
+                            "Task": records[0]["task"],
+                            **{f"{gate.capitalize()} gate, %": share for gate, share in shares.items()},
+                            "Mean, %": mean([*shares.values()]),
+                        }
+                    )
+    return lines
+
+
+def distillation(runs: Sequence[RunFolder]) -> list[Record]:
+    """Accuracy over the share of the decoder that GCAB-Fast uses; the line without a share is GCAB itself."""
+    lines: list[Record] = []
+    for scenario, groups in by_scenario(runs).items():
+        for group in groups:
+            shares = sorted({share for run in group.runs for share in distillations(run)})
+            common = {"Scenario": scenario, "Run": title_of(group), "Epochs": epochs_of(group.runs[0])}
+            if shares:
+                lines.append({**common, "Capacity, %": None, **accuracies(group.finals)})
+            for share in shares:
+                found = distilled(group, share)
+                below = [figures["gcab"]["acc_tag"] - figures["gcab-fast"]["acc_tag"] for figures in found]
+                accuracy = accuracies([figures["gcab-fast"] for figures in found])
+                lines.append({**common, "Capacity, %": 100 * share, **accuracy, "Below GCAB": mean(below)})
+    return lines
+
+
+def runtime(runs: Sequence[RunFolder]) -> list[Record]:
+    """Parameters, milliseconds for one image, operations: measured and counted, then the paper's."""
+    lines: list[Record] = []
+    for run in runs:
+        for measured in timings(run):
+            for name, model in measured["models"].items():
+                lines.append(
+                    {
+                        "Method": name,
+                        "Tasks": measured["tasks"],
+                        "Device": measured["device"],
+                        "Parameters, M": model["parameters"] / 1e6,
+                        **{f"{way.capitalize()}, ms": 1000 * second for way, second in model["seconds"].items()},
+                        "MACs, M": model["macs"] / 1e6,
+                        "FLOPs, M": 2 * model["macs"] / 1e6,
+                        "Over the encoder": model["macs"] / model["encoder_macs"],
+                    }
+                )
+    lines += [
+        {
+            "Method": f"{name}, the paper",
+            "Tasks": 10,
+            "Device": "Quadro RTX 6000",
+            "Parameters, M": cost.parameters,
+            "Plain, ms": cost.milliseconds,
+            "MACs, M": 1000 * cost.giga_operations,
+        }
+        for name, cost in RUNTIME.items()
+        if lines
+    ]
+    return lines
+
+
+def memory(runs: Sequence[RunFolder]) -> list[Record]:
+    """What is kept between tasks, beside the accuracy it buys."""
+    lines = []
+    for scenario, groups in by_scenario(runs).items():
+        for group in groups:
+            final, method = group.finals[0], group.runs[0].method
+            images, statistics = (final["bytes"].get(part, 0) for part in ("images", "prototypes"))
+            models = [(title_of(group), method, group.finals, sum(final["bytes"].values()))]
+            if fast := [figures["gcab-fast"] for figures in distilled(group, FAST_CAPACITY)]:
+                models.append((fast_title(group), "gcab-fast", fast, fast[0]["bytes"]))
+            for title, kind, measured, total in models:
+                lines.append(
+                    {
+                        "Scenario": scenario,
+                        "Method": title,
+                        "Epochs": epochs_of(group.runs[0]),
+                        "Parameters, M": measured[0]["parameters"] / 1e6,
+                        "Images, MB": images / MEGABYTE,
+                        "Class statistics, MB": statistics / MEGABYTE,
+                        "Total, MB": total / MEGABYTE,
+                        **accuracies(measured),
+                        "Paper total, MB": in_megabytes(MEMORY.get((scenario.partition("/")[0], kind))),
+                        "Paper ACC_TAG": published(scenario, kind)["Paper ACC_TAG"],
+                    }
+                )
+    return lines
+
+
+def in_megabytes(mebibytes: float | None) -> float | None:
+    """The paper counts in 2**20 bytes."""
+    return None if mebibytes is None else mebibytes * 2**20 / MEGABYTE

@@ -1,0 +1,190 @@
+"""A table or figure of the paper as a folder: pictures, numbers, and the log of every run behind them."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gcab.errors import GcabError
+from gcab.paper import drawings, embedding, numbers
+from gcab.paper.evidence import Record, epochs_of, finished, reduced
+from gcab.paper.recipes import RECIPES
+from gcab.report.figures import save
+from gcab.report.plotting import STYLE
+from gcab.report.tables import NOTHING, Table
+from gcab.runs.files import write_bytes, write_json
+from gcab.runs.folder import RunFolder, environment
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class Exhibit(NamedTuple):
+    """What is made of a recipe's runs; there are no lines where the runs lack what it needs."""
+
+    lines: Callable[[Sequence[RunFolder]], list[Record]]
+    figure: "Callable[[Sequence[RunFolder], Sequence[Record]], Figure]"
+    needs: str  # said where there are no lines
+    note: str = ""
+
+
+EXHIBITS: dict[str, Exhibit] = {
+    "main": Exhibit(
+        numbers.main,
+        drawings.main,
+        "a finished run",
+        "Per cent after the last task. GCAB-Fast at 80 % capacity; its seconds are the distillation's alone.",
+    ),
+    "ablation": Exhibit(
+        numbers.ablation,
+        drawings.ablation,
+        "a finished run",
+        "Per cent after the last task. Class statistics are ours; the paper's numbers stand beside rows without them.",
+    ),
+    "hyperparameters": Exhibit(
+        numbers.hyperparameters, drawings.hyperparameters, "runs that differ in options.lambda_gcab or lambda_pfr alone"
+    ),
+    "capacity": Exhibit(numbers.capacity, drawings.capacity, "a run with gates"),
+    "distillation": Exhibit(
+        numbers.distillation,
+        drawings.distillation,
+        "a run that was distilled (gcab distill RUN --capacity 0.8)",
+        "Per cent after the last task; the line without a capacity is GCAB before distillation.",
+    ),
+    "embedding": Exhibit(
+        embedding.records,
+        embedding.figure,
+        "two gcab runs of one seed, with options.drift pfr and none, with their predictions folders",
+        "Per cent of task 1's test images nearest to the mean that their class had after task 1, in the decoder's "
+        "embedding.",
+    ),
+    "runtime": Exhibit(
+        numbers.runtime,
+        drawings.runtime,
+        "a run with its model",
+        "One image, float32, medians; MACs are counted, one is two FLOPs. The paper calls its number GFLOPs. Recorded: "
+        "as a CUDA graph.",
+    ),
+    "memory": Exhibit(
+        numbers.memory,
+        drawings.memory,
+        "a finished run",
+        "Kept between tasks, MB = 1 000 000 bytes (the paper's MB of 1 048 576 are converted). GCAB-Fast at 80 %.",
+    ),
+}
+
+
+def publish(name: str, runs: Sequence[RunFolder], out: Path, command: str) -> Table:
+    """Write the folder `out`; returns the table."""
+    recipe, exhibit, runs = RECIPES[name], EXHIBITS[name], finished(runs)
+    lines = exhibit.lines(runs)
+    if not lines:
+        raise GcabError(f"the figure {name} needs {exhibit.needs}: there is none among the runs given.")
+    schedule = reduced(runs)
+    title = f"{recipe.title}. {schedule}" if schedule else recipe.title
+    table = table_of(title, lines, exhibit.note)
+    picture = draw(exhibit, runs, lines, title)
+    log = [copy_log(run, out) for run in runs]
+    for kind in ("png", "svg"):
+        save(picture, out / f"{name}.{kind}", kind)
+    write_json(
+        out / f"{name}.json",
+        {
+            "format": 1,
+            **environment(),
+            "command": command,
+            "figure": name,
+            "title": recipe.title,
+            "source": recipe.source,
+            "reduced": schedule,
+            "lines": lines,
+            "runs": log,
+        },
+    )
+    text = (
+        f"# {title}\n\nThe paper: {recipe.source}. Made by `{command}`.\n\n![{recipe.title}]({name}.png)\n\n"
+        f"{markdown(table)}\n## Runs\n\n{markdown(runs_table(log))}"
+    )
+    write_bytes(out / f"{name}.md", text.encode())
+    return table
+
+
+def draw(exhibit: Exhibit, runs: Sequence[RunFolder], lines: Sequence[Record], title: str) -> "Figure":
+    """In the reports' style; a reduced schedule is said in the picture itself."""
+    import matplotlib as mpl
+
+    with mpl.rc_context(STYLE):
+        figure = exhibit.figure(runs, lines)
+        figure.set_figheight(figure.get_figheight() + 0.35)
+        figure.suptitle(title, fontsize=11)
+        return figure
+
+
+def table_of(title: str, lines: Sequence[Record], note: str) -> Table:
+    """Text of all columns that have a value in some line, names before numbers."""
+    names = list(dict.fromkeys(column for line in lines for column in line))
+    filled = [name for name in names if any(line.get(name) not in (None, "") for line in lines)]
+    return Table(title, filled, [[cell(line.get(name)) for name in filled] for line in lines], note)
+
+
+def cell(value: Any) -> str:
+    if value is None:
+        return NOTHING
+    if isinstance(value, float):
+        return f"{value:.2f}" if value == 0 or abs(value) >= 0.1 else f"{value:.3g}"
+    return str(value)
+
+
+def markdown(table: Table) -> str:
+    """A table and its note, as documents on the web show them."""
+    lines = [table.columns, ["---"] * len(table.columns), *table.rows]
+    text = "".join(f"| {' | '.join(entry.replace('|', '/') for entry in line)} |\n" for line in lines)
+    return f"{text}\n{table.note}\n" if table.note else text
+
+
+def copy_log(run: RunFolder, out: Path) -> Record:
+    """Everything small that was measured goes along; weights and predictions stay. Returns where it is, and its origin."""
+    folder = out / run.scenario / run.method / f"{run.seed}-{run.group.rpartition('/')[2]}"
+    names = ["config.json", "metrics.jsonl"]
+    for pattern in ("fast-*/fast.json", "runtime-*.json"):
+        names += sorted(str(path.relative_to(run.path)) for path in run.path.glob(pattern))
+    for name in names:
+        write_bytes(folder / name, (run.path / name).read_bytes())
+    final = run.final() or {}
+    return {
+        "folder": str(folder.relative_to(out)),
+        "seed": run.seed,
+        "epochs": epochs_of(run),
+        "seconds": final.get("seconds"),
+        "device": run.document.get("device"),
+        "commit": run.document.get("commit"),
+        "versions": run.document["versions"],
+        "command": run.document.get("command"),
+    }
+
+
+def runs_table(log: Sequence[Record]) -> Table:
+    """Where each number comes from."""
+    lines = [
+        {
+            "Run": entry["folder"],
+            "Epochs": entry["epochs"],
+            "Wall time, s": entry["seconds"],
+            "Device": entry["device"],
+            "Commit": (entry["commit"] or "")[:7] or None,
+            "torch": entry["versions"].get("torch"),
+            "Command": f"`{entry['command']}`",
+        }
+        for entry in log
+    ]
+    return table_of("Runs", lines, "")
+
+
+def default_folder(name: str, runs: Sequence[RunFolder]) -> Path:
+    """results/NAME-data set-tasks-epochs, such as results/main-cifar100-5-10-500-epochs."""
+    scenarios: dict[str, set[int]] = {}
+    for run in runs:
+        data, _, tasks = run.scenario.partition("/")
+        scenarios.setdefault(data, set()).add(int(tasks))
+    where = [part for data, tasks in scenarios.items() for part in (data, *map(str, sorted(tasks)))]
+    epochs = map(str, sorted({epochs_of(run) for run in runs}))
+    return Path("results") / "-".join([name, *where, *epochs, "epochs"])

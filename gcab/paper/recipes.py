@@ -1,0 +1,124 @@
+"""Which runs each table and figure of the paper needs: nothing but data, read by `gcab figure`.
+
+A row is run once for every scenario; rows of different recipes that mean the same run share its folder.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Changes = Mapping[str, Any]  # dotted setting -> value
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run, and what is made of it afterwards."""
+
+    name: str
+    method: str = "gcab"
+    profile: str = "extended"
+    changes: Changes = field(default_factory=dict)
+    capacities: tuple[float, ...] = ()  # it is distilled to each of these shares of the decoder
+    distillation: Changes = field(default_factory=dict)  # settings of that
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A table or figure: its rows, on scenarios that the command line may replace."""
+
+    title: str
+    source: str  # where the paper has it
+    rows: tuple[Row, ...]
+    scenarios: tuple[str, ...] = ("cifar100/10",)
+    epochs: int | None = None  # a task; None, or more than the scenario has: the scenario's own
+    timed: bool = False  # the models' speed is measured too
+
+
+FAST = (0.8,)  # the capacity of the paper's tables
+NO_STATISTICS = {"options.statistics": False}  # the paper has none
+NO_COMPENSATION = {"options.compensation": False}
+GATES_ALONE = {"options.drift": "none", **NO_COMPENSATION}
+FEATURE_DISTILLATION = {"options.drift": "distillation"}
+SWEEPS = {
+    "lambda_gcab": (0.0005, 0.005, 0.05, 0.5, 5.0, 50.0),
+    "lambda_pfr": (0.02, 0.2, 2.0, 20.0, 200.0),
+}
+
+RECIPES: Mapping[str, Recipe] = {
+    "main": Recipe(
+        "Accuracy after the last task",
+        "tables 200_cifar and 200_tinyimagenet, figure allscenarios",
+        (
+            Row("extended", capacities=FAST),
+            Row("official", profile="official", capacities=FAST),
+            Row("paper", profile="paper", capacities=FAST),
+        ),
+        scenarios=("cifar100/10", "cifar100/5"),
+    ),
+    "ablation": Recipe(
+        "Ablation",
+        "table ablation2",
+        (
+            Row("fine-tuning", method="finetune"),
+            Row("gates alone", changes={**NO_STATISTICS, **GATES_ALONE}),
+            Row("PFR without compensation", changes={**NO_STATISTICS, **NO_COMPENSATION}),
+            Row("compensation", changes=NO_STATISTICS),
+            Row("feature distillation", changes={**NO_STATISTICS, **FEATURE_DISTILLATION}),
+            Row("gates alone, extended", changes=GATES_ALONE),
+            Row("PFR without compensation, extended", changes=NO_COMPENSATION),
+            Row("compensation, extended"),
+            Row("feature distillation, extended", changes=FEATURE_DISTILLATION),
+            Row("joint", method="joint"),
+        ),
+        epochs=100,
+    ),
+    "hyperparameters": Recipe(
+        "ACC_TAG under varying hyperparameters",
+        "figure hyperparam",
+        (
+            Row("as it is"),
+            *(
+                Row(f"{name} {value:g}", changes={f"options.{name}": value})
+                for name, values in SWEEPS.items()
+                for value in values
+            ),
+        ),
+        scenarios=("cifar100/5",),
+        epochs=100,
+    ),
+    "capacity": Recipe(
+        "Capacity of the gated class-attention block",
+        "figure compression",
+        (Row("extended"),),
+        scenarios=("cifar100/5", "cifar100/10"),
+    ),
+    "distillation": Recipe(
+        "Accuracy after the last task with and without distillation",
+        "figure dis_res",
+        (Row("extended", capacities=(0.2, 0.4, 0.6, 0.8, 1.0)),),
+        scenarios=("cifar100/5", "cifar100/10"),
+    ),
+    "embedding": Recipe(
+        "What becomes of task 1's embedding",
+        "figures embedding_tag_red and embedding_tag",
+        (Row("without PFR", changes={**NO_STATISTICS, **GATES_ALONE}), Row("with PFR", changes=NO_STATISTICS)),
+        epochs=100,
+    ),
+    "runtime": Recipe(
+        "Runtime and computational cost of one image",
+        "table dis",
+        (Row("extended", capacities=FAST, distillation={"options.distillation_steps": 1}),),
+        epochs=1,  # training changes neither time nor size
+        timed=True,
+    ),
+    "memory": Recipe(
+        "Memory",
+        "table params",
+        (
+            Row("extended", capacities=FAST),
+            Row("ER, 200 images", method="er"),
+            Row("ER, 500 images", method="er", changes={"options.buffer": 500}),
+        ),
+        scenarios=("cifar100/5", "cifar100/10"),
+    ),
+}

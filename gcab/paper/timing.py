@@ -1,0 +1,54 @@
+"""How long one image takes and how much is computed, for GCAB and for GCAB-Fast (paper, table dis)."""
+
+import copy
+from functools import partial
+from typing import Any
+
+import torch
+
+from gcab.assemble import load_method
+from gcab.bench.clock import Effort, time_ways
+from gcab.evaluation.cost import count_macs
+from gcab.inference import fast_predictor
+from gcab.methods.method import Method, parameter_count
+from gcab.paper.evidence import distillations, fast_folder
+from gcab.runs.files import write_json
+from gcab.runs.folder import RunFolder, device_name, environment
+from gcab.training.seeds import generator
+
+EFFORT = Effort(calls=20, seconds=0.3)
+
+
+def time_models(run: RunFolder, device: torch.device) -> None:
+    """Write runtime-*.json into the run's folder: on the CPU, and on the GPU if that is the device."""
+    folders = {"GCAB": run.model}
+    if capacities := list(distillations(run)):
+        folders["GCAB-Fast"] = fast_folder(run, min(capacities, key=lambda share: abs(share - 0.8)))
+    methods = {name: load_method(folder)[0] for name, folder in folders.items()}
+    size = int(run.config["scenario"]["image_size"])
+    counted = {name: counts(method, size) for name, method in methods.items()}
+    for place in dict.fromkeys((torch.device("cpu"), device)):
+        seconds = seconds_of_one(methods, place, size)
+        models = {name: {**counted[name], "seconds": seconds[name]} for name in methods}
+        figures = {**environment(), "device": device_name(place), "tasks": len(run.tasks), "batch": 1, "models": models}
+        write_json(run.path / f"runtime-{place.type}.json", figures)
+
+
+def counts(method: Method, size: int) -> dict[str, int]:
+    """Per image, as the program computes it; a multiply-accumulate (MAC) is two floating-point operations."""
+    encoder, whole = count_macs(copy.deepcopy(method).to("meta"), size)
+    return {"parameters": parameter_count(method), "macs": whole, "encoder_macs": encoder}
+
+
+@torch.inference_mode()
+def seconds_of_one(methods: dict[str, Method], device: torch.device, size: int) -> dict[str, dict[str, float]]:
+    """Medians for a batch of one in float32, all models in turns; on a GPU as it is and recorded as a CUDA graph."""
+    image = torch.randn(1, 3, size, size, generator=generator(1, "timing")).to(device)
+    calls: dict[tuple[str, str], Any] = {}
+    for name, method in methods.items():
+        calls[name, "plain"] = partial(method.to(device).predictor(), image)
+        if device.type == "cuda":
+            calls[name, "recorded"] = partial(fast_predictor(method), image)
+    ways = {"/".join(key): call for key, call in calls.items()}
+    timed = time_ways(ways, device, EFFORT)
+    return {name: {way: timed[f"{name}/{way}"].seconds for other, way in calls if other == name} for name in methods}

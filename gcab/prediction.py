@@ -1,0 +1,124 @@
+"""From image files to answers, batch after batch: never more than two batches of images are in memory.
+
+model = ContinualClassifier.load("birds.gcab")
+for prediction in predict_files(model, ["photos/", "one.jpg"]):
+    print(prediction.file, prediction.error or prediction.top[0].label)
+"""
+
+import io
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from gcab.data.decode import read_image
+from gcab.errors import GcabError
+from gcab.image_sources import Photo, find_photos
+from gcab.learner import ContinualClassifier, Label
+
+BATCH = 64
+TOP = 3
+
+Precision = Literal["float32", "bfloat16"]
+Decoding = list[tuple[Photo, "Future[Tensor]"]]
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A class the image may belong to."""
+
+    label: Label
+    probability: float  # calibrated
+    task: int  # 1-based: with which the class was learned
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the model says about one image, or why it could not be read."""
+
+    file: str
+    top: tuple[Guess, ...] = ()  # most probable first
+    unknown: float = 0.0  # the share of known images that look more familiar than this one
+    error: str | None = None
+
+
+def predict_files(
+    model: ContinualClassifier,
+    paths: Iterable[str | Path | Photo],
+    batch: int = BATCH,
+    top: int = TOP,
+    precision: Precision = "float32",
+) -> Iterator[Prediction]:
+    """One prediction for each image of the files, folders and patterns, in their order; bad images do not stop it."""
+    if batch < 1 or top < 1:
+        raise GcabError(f"batch is {batch} and top is {top}: give 1 or more.")
+    photos = (photo for path in paths for photo in ((path,) if isinstance(path, Photo) else find_photos([path])))
+    return _predictions(model, photos, batch, top, precision)
+
+
+def _predictions(
+    model: ContinualClassifier, photos: Iterator[Photo], batch: int, top: int, precision: Precision
+) -> Iterator[Prediction]:
+    """While one batch is predicted the next one is decoded, without the interpreter lock."""
+    pool = ThreadPoolExecutor(min(16, os.cpu_count() or 1))
+    try:
+        ready: Decoding = []
+        while chunk := list(islice(photos, batch)):
+            ahead = [(photo, pool.submit(decode, photo, model.image_size)) for photo in chunk]
+            yield from answers(model, ready, top, precision)
+            ready = ahead
+        yield from answers(model, ready, top, precision)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def decode(photo: Photo, size: int) -> Tensor:
+    """(3, size, size) bytes, or a GcabError whatever goes wrong."""
+    if isinstance(photo.source, GcabError):
+        raise photo.source
+    source = io.BytesIO(photo.source) if isinstance(photo.source, bytes) else photo.source
+    try:
+        return read_image(source, size, "the image" if isinstance(photo.source, bytes) else photo.name)
+    except GcabError:
+        raise
+    except Exception as problem:  # one file that a decoder did not foresee must not stop a million others
+        raise GcabError(f"{photo.name} cannot be decoded ({problem}): save it as PNG.") from problem
+
+
+def answers(model: ContinualClassifier, decoding: Decoding, top: int, precision: Precision) -> Iterator[Prediction]:
+    """The predictions of one batch."""
+    found = [(photo, future.exception() or future.result()) for photo, future in decoding]
+    images = [image for _, image in found if isinstance(image, Tensor)]
+    judged = iter(judge(model, torch.stack(images), top, precision) if images else ())
+    for photo, image in found:
+        if isinstance(image, Tensor):
+            guesses, unknown = next(judged)
+            yield Prediction(photo.name, guesses, unknown)
+        else:
+            yield Prediction(photo.name, error=str(image))
+
+
+def judge(
+    model: ContinualClassifier, images: Tensor, top: int, precision: Precision
+) -> list[tuple[tuple[Guess, ...], float]]:
+    """For each of (n, 3, size, size) bytes the most probable classes and the unknown score."""
+    try:
+        with torch.autocast(model.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+            logits = model.logits(images)
+    except torch.OutOfMemoryError:
+        raise GcabError(f"{len(images)} images at once do not fit on {model.device}: give a smaller batch.") from None
+    task_of = [task.index + 1 for task in model.tasks for _ in task.names]
+    labels = model.classes
+    best = model.calibration.probabilities(logits).topk(min(top, len(labels)), dim=1)
+    unknown = model.calibration.unknown(logits).tolist()
+    rows = zip(best.values.tolist(), best.indices.tolist(), unknown, strict=True)
+    return [
+        (tuple(Guess(labels[k], p, task_of[k]) for p, k in zip(values, classes, strict=True)), score)
+        for values, classes, score in rows
+    ]

@@ -1,0 +1,97 @@
+"""Settings for whoever brings images instead of an experiment: how large a network, and how it is trained."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gcab.config import RunConfig, leaves, override, resolve
+from gcab.errors import GcabError, unknown
+
+Settings = Mapping[str, Any]
+ENCODERS: Mapping[str, Settings] = {
+    "tiny": {"encoder.width": 64, "encoder.heads": 4, "encoder.blocks": 2},
+    "small": {"encoder.width": 192, "encoder.heads": 12, "encoder.blocks": 4},
+    "paper": {"encoder.width": 384, "encoder.heads": 12, "encoder.blocks": 5},
+}
+# Whoever knows that a mirrored or cut image means the same takes `photos`; a mirrored letter is another letter.
+RECIPES: Mapping[str, Settings] = {
+    "plain": {
+        "training.epochs": 40,
+        "training.batch_size": 16,
+        "training.lr": 1e-3,
+        "augment.crop": "none",
+        "augment.flip": False,
+        "augment.randaugment": False,
+    },
+    "photos": {  # as `gcab train` has them
+        "training.epochs": 500,
+        "training.batch_size": 128,
+        "training.lr": 1.25e-4,
+        "augment.crop": "resized",
+        "augment.flip": True,
+        "augment.randaugment": True,
+    },
+}
+LARGEST_PADDED = 32  # pixels: below this, `photos` shifts images by a few pixels, as is usual for CIFAR
+FREE = ("training.", "augment.", "seed")  # what may differ from task to task
+
+
+def first_config(
+    method: str, encoder: str, recipe: str, epochs: int | None, seed: int, settings: Settings, size: int
+) -> RunConfig:
+    """The configuration of a model that has learned nothing yet: 8 x 8 patches (4 x 4 for the smallest images)."""
+    refuse_derived(settings)
+    if not 8 <= size <= 224 or size % 8:
+        raise GcabError(f"image_size is {size}: give a multiple of 8 from 8 to 224.")
+    place = {"scenario.image_size": size, "encoder.patch": 2 if size == 8 else size // 8}
+    changes = {**training(recipe, epochs, size), **chosen("encoder", encoder, ENCODERS), **settings, **place}
+    return resolve("folder/1", method, seed=seed, changes=changes)
+
+
+def next_config(
+    config: RunConfig,
+    encoder: str | None = None,
+    recipe: str | None = None,
+    epochs: int | None = None,
+    seed: int | None = None,
+    settings: Settings | None = None,
+    size: int | None = None,
+) -> RunConfig:
+    """The configuration of a model's next task: what is not given stays, what the first task fixed cannot change."""
+    now = config.scenario.image_size
+    refuse_derived(settings or {})
+    if size is not None and size != now:
+        raise GcabError(f"the images of this model are {now} pixels wide since its first task: leave the size out.")
+    shape = chosen("encoder", encoder, ENCODERS) if encoder else {}
+    changes = {**shape, **training(recipe, epochs, now), **(settings or {})}
+    if seed is not None:
+        changes["seed"] = seed
+    changed: RunConfig = override(config, changes)
+    before = {key: value for key, _, value in leaves(config)}
+    for key, _, value in leaves(changed):
+        if value != before[key] and not key.startswith(FREE):
+            raise GcabError(f"{key} is {before[key]} since this model's first task and cannot become {value}.")
+    return changed
+
+
+def training(recipe: str | None, epochs: int | None, size: int) -> dict[str, Any]:
+    """The settings of a recipe for images of this size, and its length where it is given."""
+    changes = chosen("recipe", recipe, RECIPES) if recipe else {}
+    if changes.get("augment.crop") == "resized" and size <= LARGEST_PADDED:
+        changes["augment.crop"] = "pad"
+    if epochs is not None:
+        changes["training.epochs"] = epochs
+    return changes
+
+
+def chosen(kind: str, name: str, table: Mapping[str, Settings]) -> dict[str, Any]:
+    """A named set of settings."""
+    if name not in table:
+        raise unknown(kind, name, table)
+    return dict(table[name])
+
+
+def refuse_derived(settings: Settings) -> None:
+    """Two settings follow from the size of the images."""
+    for key in ("scenario.image_size", "encoder.patch"):
+        if key in settings:
+            raise GcabError(f"{key} follows from image_size here: give that instead.")

@@ -1,0 +1,107 @@
+"""Images of many requests go through the network together: under load a batch costs little more than one image."""
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from typing import IO
+
+import torch
+from torch import Tensor
+
+from gcab.serve.limits import Limits, busy
+from gcab.serve.metrics import Metrics
+from gcab.serve.photos import decode_photo
+from gcab.serve.served import Scores, ServedModel
+
+DECODERS = 2  # threads; Pillow decodes without the interpreter lock
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A decoded image, the model it was decoded for, and where its scores go."""
+
+    model: ServedModel
+    pixels: Tensor  # (3, S, S) uint8
+    attention: bool
+    scores: "asyncio.Future[Scores]"
+
+
+class Batcher:
+    """A queue of bounded length in front of one thread that runs the network."""
+
+    def __init__(self, limits: Limits, metrics: Metrics) -> None:
+        self.limits, self.metrics = limits, metrics
+        self.admitted = 0  # images that are decoded, wait or are in the network
+        self.queue: asyncio.Queue[Waiting] = asyncio.Queue()  # its length is bounded by `admit`
+        self.decoders = ThreadPoolExecutor(DECODERS, "decode")
+        self.network = ThreadPoolExecutor(1, "network")
+        self.worker: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self.worker = asyncio.create_task(self.work())
+
+    async def stop(self) -> None:
+        if self.worker is not None:
+            self.worker.cancel()
+            await asyncio.wait([self.worker])
+        for pool in (self.decoders, self.network):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    @contextmanager
+    def admit(self, count: int) -> Iterator[None]:
+        """Room in the queue for the images of one request, or 429."""
+        if self.admitted + count > self.limits.queue:
+            raise busy("the queue is full: try again in a moment.")
+        self.admitted += count
+        try:
+            yield
+        finally:
+            self.admitted -= count
+
+    async def scores(self, model: ServedModel, file: IO[bytes], name: str, attention: bool) -> Scores:
+        """What the network says about one image file; `RequestError` if it is none."""
+        loop = asyncio.get_running_loop()
+        pixels = await loop.run_in_executor(self.decoders, decode_photo, file, name, model.image_size, self.limits)
+        waiting = Waiting(model, pixels, attention, loop.create_future())
+        self.queue.put_nowait(waiting)
+        return await waiting.scores
+
+    async def work(self) -> None:
+        while True:
+            batch = await self.collect()
+            # After a change of the model, requests in flight still get the one they were decoded for.
+            for _, group in groupby(batch, key=lambda waiting: id(waiting.model)):
+                await self.answer([waiting for waiting in group if not waiting.scores.done()])
+
+    async def collect(self) -> list[Waiting]:
+        """As many images as fit; waits for more only while others are on their way, and not for long."""
+        batch = [await self.queue.get()]
+        deadline = asyncio.get_running_loop().time() + self.limits.wait_seconds
+        while len(batch) < min(self.limits.batch, self.admitted):
+            try:
+                async with asyncio.timeout_at(deadline if self.queue.empty() else None):
+                    batch.append(await self.queue.get())
+            except TimeoutError:
+                break
+        return batch
+
+    async def answer(self, batch: list[Waiting]) -> None:
+        if not batch:
+            return
+        loop = asyncio.get_running_loop()
+        pixels = torch.stack([waiting.pixels for waiting in batch])
+        asked = [waiting.attention for waiting in batch]
+        try:
+            scores = await loop.run_in_executor(self.network, batch[0].model.scores, pixels, asked)
+        except Exception as problem:  # the batch fails, the worker goes on
+            for waiting in batch:
+                if not waiting.scores.done():
+                    waiting.scores.set_exception(problem)
+            return
+        self.metrics.batches.observe(len(batch))
+        for waiting, own in zip(batch, scores, strict=True):
+            if not waiting.scores.done():
+                waiting.scores.set_result(own)

@@ -1,0 +1,61 @@
+"""What one server may spend on strangers' requests, and how it says no."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gcab.errors import GcabError
+
+MEBI = 2**20
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Everything a request can use up has an end."""
+
+    body_bytes: int = 32 * MEBI  # of one request
+    archive_bytes: int = 512 * MEBI  # of the zip one teaches from
+    buffered_bytes: int = 1024 * MEBI  # of the bodies of all requests at one time
+    pixels: int = 25_000_000  # of one image, known from its header before it is decoded
+    scans: int = 100  # of a progressive JPEG: a small file can ask for the same pixels a million times
+    images: int = 64  # in one request
+    batch: int = 32  # images the network sees at once
+    wait_seconds: float = 0.003  # for further images of other requests before a batch starts
+    queue: int = 256  # images decoded or waiting for the network
+    requests: int = 128  # under way at one time
+    connections: int = 512
+    header_bytes: int = 16 * 1024
+    header_seconds: float = 10.0  # until the head of a request is complete
+    body_seconds: float = 60.0  # until its body is complete
+    answer_seconds: float = 30.0  # until an answer is ready, and until it is taken
+    stop_seconds: float = 10.0  # for the requests under way when the server is told to stop
+    zip_files: int = 5_000
+    zip_bytes: int = 2048 * MEBI  # unpacked
+    zip_ratio: int = 100  # unpacked bytes for each packed one; photos have about 1
+    zip_depth: int = 8  # folders around a file
+    name_characters: int = 100  # of a class
+
+    def check(self) -> None:
+        """Refuse limits under which nothing would ever be answered."""
+        for name, value in vars(self).items():
+            if not value > 0 and name != "wait_seconds":
+                raise GcabError(f"the limit {name} is {value}: give a number above 0.")
+        if self.queue < self.images:
+            raise GcabError(f"a queue of {self.queue} cannot hold one request of {self.images} images: make it longer.")
+
+
+class RequestError(Exception):
+    """A request that is answered with a status from 400 on and one sentence."""
+
+    def __init__(self, status: int, sentence: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(sentence)
+        self.status, self.sentence, self.headers = status, sentence, dict(headers or {})
+
+
+def busy(sentence: str) -> RequestError:
+    """429: nothing is wrong with the request but the moment."""
+    return RequestError(429, sentence, {"Retry-After": "1"})
+
+
+def in_mebi(count: int) -> str:
+    """Bytes as people name them; small limits keep their digits."""
+    return f"{count / MEBI:.0f} MiB" if count >= MEBI else f"{count} bytes"

@@ -1,0 +1,291 @@
+/**
+ * The page of gcab serve: the tabs, the Model tab and the Teach tab; predict.js holds the Predict tab.
+ *
+ * @typedef {import("./parts.js").Model} Model
+ * @typedef {{event: string, classes?: string[], images?: number, epoch?: number, epochs?: number, loss?: number,
+ *   held_out_accuracy?: number | null, seconds_left?: number | null, estimated_seconds?: number, generation?: number,
+ *   seconds?: number}} TeachEvent
+ * @typedef {{state: "idle" | "running" | "done" | "failed", events: TeachEvent[], accuracy_before: number | null,
+ *   accuracy_after: number | null, error: string | null}} Job
+ */
+
+import {
+  announce, byId, confirmed, counted, drawLine, element, formWith, notice, pause, readableBytes, sentence, Server,
+  showBars, takeFiles, Trouble,
+} from "./parts.js";
+import { Predict } from "./predict.js";
+
+const MANY_CLASSES = 12; // a task with more starts folded
+
+/** @param {number | null | undefined} value in per cent @returns {string} */
+const accuracy = (value) => (value === null || value === undefined ? "–" : `${value.toFixed(1)} %`);
+
+/** @param {number} seconds @returns {string} */
+const duration = (seconds) => (seconds < 90 ? `${Math.ceil(seconds) || 1} s` : `${Math.round(seconds / 60)} min`);
+
+/** @param {string[]} names @returns {string} */
+const shortList = (names) =>
+  names.length > 4 ? `${names.slice(0, 3).join(", ")} and ${names.length - 3} more` : names.join(", ");
+
+/** Shows one panel at a time, by click, arrow keys or the address. */
+class Tabs {
+  #tabs = /** @type {HTMLElement[]} */ ([...document.querySelectorAll("[role=tab]")]);
+
+  constructor() {
+    this.#tabs.forEach((tab, place) => {
+      tab.addEventListener("click", () => this.open(tab.id));
+      tab.addEventListener("keydown", (event) => {
+        const target = { ArrowRight: place + 1, ArrowLeft: place - 1, Home: 0, End: -1 }[event.key];
+        const tab = target === undefined ? undefined : this.#tabs.at(target) ?? this.#tabs[0];
+        if (!tab) return;
+        event.preventDefault();
+        this.open(tab.id);
+        tab.focus();
+      });
+    });
+    const follow = () => this.open(`tab-${location.hash.slice(1)}`);
+    addEventListener("hashchange", follow);
+    follow();
+  }
+
+  /** @param {string} id of a tab; an unknown one changes nothing */
+  open(id) {
+    if (!this.#tabs.some((tab) => tab.id === id)) return;
+    for (const tab of this.#tabs) {
+      tab.setAttribute("aria-selected", String(tab.id === id));
+      tab.tabIndex = tab.id === id ? 0 : -1;
+      byId(tab.getAttribute("aria-controls") ?? "").hidden = tab.id !== id;
+    }
+    history.replaceState(null, "", `#${id.slice("tab-".length)}`);
+  }
+}
+
+/** @param {Model} model */
+function showModel(model) {
+  const line = `${counted(model.classes, "class", "classes")} in ${counted(model.tasks, "task", "tasks")}`;
+  document.title = `${model.name} · gcab`;
+  byId("model-name").textContent = model.name;
+  byId("model-line").textContent = !model.generation ? line : `${line} · generation ${model.generation}`;
+  const facts = {
+    Name: model.name,
+    Version: `gcab ${model.version}`,
+    Method: model.method,
+    Generation: model.generation || "–",
+    Classes: model.classes.length,
+    "Image size": `${model.image_size} × ${model.image_size} pixels`,
+    Size: readableBytes(model.bytes),
+  };
+  byId("model-facts").replaceChildren(
+    ...Object.entries(facts).flatMap(([name, value]) => [element("dt", "", name), element("dd", "", String(value))]),
+  );
+  const used = Object.entries({ "Input gates": model.capacity?.input, "Hidden gates": model.capacity?.hidden });
+  const left = used.flatMap(([label, share]) => (share === undefined ? [] : [{ label, share: 1 - share }]));
+  showBars("model-capacity", left);
+  if (!left.length) byId("model-capacity").append(element("li", "soft", "This method has no gates to fill."));
+  byId("model-tasks").replaceChildren(...model.tasks.map(taskElement));
+  byId("model-waiting").hidden = true;
+  byId("model-body").hidden = false;
+}
+
+/** @param {import("./parts.js").Task} task @returns {HTMLElement} */
+function taskElement(task) {
+  const measured = task.accuracy === null ? "accuracy not measured" : `${accuracy(task.accuracy)} right when learned`;
+  const photos = task.held_out ? ` (${task.held_out} held out)` : "";
+  const line = `${counted(task.classes, "class", "classes")} · ${measured}${photos}`;
+  const details = /** @type {HTMLDetailsElement} */ (element(
+    "details", "task",
+    element("summary", "", element("strong", "", `Task ${task.index}`), element("span", "soft", line)),
+    element("ul", "chips", ...task.classes.map((name) => element("li", "", element("bdi", "", name)))),
+  ));
+  details.open = task.classes.length <= MANY_CLASSES;
+  return details;
+}
+
+/** The Teach tab: a zip in, progress, accuracy before and after, and the way back. */
+class Teach {
+  /** @type {Model | null} */ #model = null;
+  #busy = false;
+  #server;
+  #changed;
+
+  /** @param {Server} server @param {(model?: Model) => Promise<void>} changed called when the model is another one */
+  constructor(server, changed) {
+    this.#server = server;
+    this.#changed = changed;
+    takeFiles("archive", "panel-teach", (files) => void this.#teach(files[0]));
+    byId("undo-button").addEventListener("click", () => void this.#undo());
+  }
+
+  /** @param {Model} model */
+  learned(model) {
+    const first = this.#model === null;
+    this.#model = model;
+    this.#enable();
+    if (first && model.can_teach) void this.#follow(); // a job may be running since before this page was opened
+  }
+
+  #enable() {
+    const model = this.#model;
+    const allowed = Boolean(model?.can_teach);
+    const last = model?.tasks.at(-1);
+    byId("teach-off").hidden = allowed;
+    byId("archive-drop").classList.toggle("off", !allowed);
+    /** @type {HTMLButtonElement} */ (byId("archive-button")).disabled = !allowed || this.#busy;
+    /** @type {HTMLButtonElement} */ (byId("undo-button")).disabled = !allowed || this.#busy || !model?.can_undo;
+    const classes = last?.classes ?? [];
+    const forgets = `task ${last?.index} (${counted(classes, "class", "classes")}: ${shortList(classes)})`;
+    const back = `The model goes back to before ${forgets}.`;
+    const possible = model?.can_undo ? back : "There is nothing to undo: no earlier generation is kept.";
+    byId("undo-line").textContent = allowed ? possible : "Switched off together with teaching.";
+    byId("undo-warning").textContent = `The model forgets ${forgets}. To get it back, its photos must be taught again.`;
+  }
+
+  /** @param {File} file */
+  async #teach(file) {
+    const suitable = /\.zip$/i.test(file.name);
+    notice("teach-trouble", suitable ? null : `${file.name} is not a zip: put one folder per class into a zip file.`);
+    if (!suitable) return;
+    this.#setBusy(true);
+    const size = readableBytes(file.size);
+    describeJob(`Sending ${file.name}`, size, 0);
+    try {
+      const form = await formWith(file, "archive", this.#model?.limits?.archive_bytes);
+      await this.#server.call("POST", "teach", form, (share) => {
+        if (share < 1) describeJob(`Sending ${file.name}`, size, share);
+        else describeJob("Checking the photos", size, null);
+      });
+      announce("The photos arrived. Learning begins.");
+    } catch (problem) {
+      showJob(false);
+      notice("teach-trouble", sentence(problem), () => void this.#teach(file));
+      this.#setBusy(false);
+      if (!(problem instanceof Trouble) || problem.status !== 409) return; // 409: another job runs; watch that one
+    }
+    await this.#follow();
+  }
+
+  /** Watches the job, second by second, until it ends. */
+  async #follow() {
+    let watched = false;
+    for (;;) {
+      try {
+        const job = /** @type {Job} */ (await this.#server.call("GET", "teach"));
+        if (watched) notice("teach-trouble", null);
+        if (job.state !== "running") return await this.#finish(job, watched || this.#busy);
+        watched = true;
+        this.#setBusy(true);
+        showProgress(job);
+      } catch (problem) {
+        notice("teach-trouble", `${sentence(problem)} Trying again every second.`);
+        watched = true;
+      }
+      await pause(1);
+    }
+  }
+
+  /** @param {Job} job @param {boolean} watched whether it ended before the eyes of the person */
+  async #finish(job, watched) {
+    this.#setBusy(false);
+    const done = job.events.findLast((event) => event.event === "done");
+    if (job.state === "failed") {
+      showJob(false);
+      notice("teach-trouble", job.error ?? "Learning failed; the model is as it was.");
+    }
+    if (job.state !== "done") return;
+    if (watched) await this.#changed();
+    if (done?.generation !== undefined && done.generation !== this.#model?.generation) return; // undone since
+    const classes = job.events.find((event) => event.event === "start")?.classes ?? [];
+    showProgress(job);
+    const time = done?.seconds ? ` · in ${duration(done.seconds)}` : "";
+    describeJob(`Learned ${counted(classes, "new class", "new classes")}`, `${shortList(classes)}${time}`, 1);
+    const [before, after] = [accuracy(job.accuracy_before), accuracy(job.accuracy_after)];
+    byId("accuracy-before").textContent = before;
+    byId("accuracy-after").textContent = after;
+    byId("job-accuracy").hidden = byId("job-note").hidden = false;
+    byId("job-progress").hidden = true;
+    if (watched) announce(`Learning is done. Accuracy before ${before}, after ${after}.`);
+  }
+
+  async #undo() {
+    if (!(await confirmed("undo-dialog"))) return;
+    this.#setBusy(true);
+    notice("teach-trouble", null);
+    try {
+      const model = await this.#server.call("POST", "undo");
+      showJob(false);
+      await this.#changed(model);
+      announce("The last task is undone.");
+    } catch (problem) {
+      notice("teach-trouble", sentence(problem), () => void this.#undo());
+    }
+    this.#setBusy(false);
+    byId("tab-teach").focus(); // the button was disabled meanwhile and lost it
+  }
+
+  /** @param {boolean} busy */
+  #setBusy(busy) {
+    this.#busy = busy;
+    this.#enable();
+  }
+}
+
+/** @param {boolean} visible the drop zone makes room for it */
+function showJob(visible) {
+  byId("job").hidden = !visible;
+  byId("archive-drop").classList.toggle("narrow", visible);
+}
+
+/** @param {string} title @param {string} detail @param {number | null} share done; null where nobody knows */
+function describeJob(title, detail, share) {
+  const progress = /** @type {HTMLProgressElement} */ (byId("job-progress"));
+  showJob(true);
+  byId("job-title").textContent = title;
+  byId("job-detail").textContent = detail;
+  if (share === null) progress.removeAttribute("value");
+  else progress.value = share;
+  progress.hidden = false;
+  byId("job-accuracy").hidden = byId("job-note").hidden = true;
+  if (share === 0 || share === null) byId("job-charts").hidden = true;
+}
+
+/** @param {Job} job */
+function showProgress(job) {
+  const epochs = job.events.filter((event) => event.event === "epoch");
+  const start = job.events.find((event) => event.event === "start");
+  const last = epochs.at(-1);
+  const left = last?.seconds_left ?? start?.estimated_seconds;
+  const soon = typeof left === "number" ? `about ${duration(left)} left` : "estimating the time";
+  const title = start?.classes ? `Learning ${shortList(start.classes)}` : "Preparing the photos";
+  if (last?.epoch && last.epochs) {
+    describeJob(title, `Epoch ${last.epoch} of at most ${last.epochs} · ${soon}`, last.epoch / last.epochs);
+  } else {
+    describeJob(title, soon, null);
+  }
+  byId("job-charts").hidden = epochs.length === 0;
+  drawLine("loss", epochs.map((event) => event.loss), (value) => value.toFixed(3));
+  drawLine("accuracy", epochs.map((event) => event.held_out_accuracy), accuracy, 100);
+}
+
+/** Puts the tabs together and asks for the model. */
+function start() {
+  const server = new Server();
+  const tabs = new Tabs();
+  const predict = new Predict(server, () => tabs.open("tab-predict"));
+  /** @param {Model} [given] where the server sent it already */
+  const load = async (given) => {
+    try {
+      const model = given ?? (await server.call("GET", "model"));
+      notice("trouble", null);
+      showModel(model);
+      predict.learned(model);
+      teach.learned(model);
+    } catch (problem) {
+      notice("trouble", sentence(problem), () => void load());
+      if (byId("model-body").hidden) byId("model-line").textContent = "No model yet";
+    }
+  };
+  const teach = new Teach(server, load);
+  void load();
+}
+
+start();

@@ -1,0 +1,247 @@
+/**
+ * The Predict tab: photos in, classes, gates and attention out.
+ *
+ * @typedef {{file: string, error?: string, top: {class: string, task: number, probability: number}[], unknown: number,
+ *   flagged: boolean, tasks: {task: number, probability: number}[], answered_by: number,
+ *   attention?: {side: number, maps: number[][]}}} Prediction
+ * @typedef {{file: File, address: string, button: HTMLButtonElement, caption: HTMLElement,
+ *   prediction: Prediction | null, generation: number | null, trouble: string | null, hopeless: boolean}} Photo
+ */
+
+import { announce, byId, element, formWith, notice, percent, sentence, showBars, takeFiles, Trouble } from "./parts.js";
+
+const AT_ONCE = 4; // requests under way together: enough for the server to batch, few enough to leave it responsive
+// From hardly looked at to looked at most: [red, green, blue, opacity].
+const RAMP = [[12, 20, 48, 0.82], [94, 32, 120, 0.74], [214, 62, 76, 0.66], [255, 158, 44, 0.6], [255, 240, 130, 0.55]];
+
+/** Everything the tab knows; the page shows one photo of many. */
+export class Predict {
+  /** @type {Photo[]} */ #photos = [];
+  /** @type {Photo | null} */ #shown = null;
+  /** @type {ImageBitmap | null} */ #bitmap = null;
+  /** @type {Photo[]} */ #waiting = [];
+  /** @type {import("./parts.js").Model | null} */ #model = null;
+  #busy = 0;
+  #server;
+
+  /** @param {import("./parts.js").Server} server @param {() => void} appear brings this tab to the front */
+  constructor(server, appear) {
+    this.#server = server;
+    takeFiles("photo", "panel-predict", (files) => this.add(files));
+    document.addEventListener("paste", (event) => {
+      const files = [...(event.clipboardData?.files ?? [])];
+      if (!files.length) return;
+      appear();
+      this.add(files);
+    });
+    byId("photo-clear").addEventListener("click", () => this.#clear());
+    byId("map-task").addEventListener("change", () => this.#paint());
+    byId("map-opacity").addEventListener("input", () => this.#paint());
+  }
+
+  /** @param {import("./parts.js").Model} model answers of an earlier generation are marked as such */
+  learned(model) {
+    this.#model = model;
+    this.#describe();
+  }
+
+  /** @param {File[]} files */
+  add(files) {
+    const added = files.map((file) => this.#photo(file));
+    this.#photos.unshift(...added);
+    byId("photo-list").prepend(...added.map((photo) => element("li", "", photo.button)));
+    added.forEach((photo) => this.#ask(photo));
+    if (added[0]) this.#show(added[0]);
+  }
+
+  /** @param {File} file @returns {Photo} */
+  #photo(file) {
+    const button = /** @type {HTMLButtonElement} */ (element("button", "photo"));
+    const picture = /** @type {HTMLImageElement} */ (element("img"));
+    const caption = element("span", "caption", "…");
+    const nothingYet = { prediction: null, generation: null, trouble: null, hopeless: false };
+    const photo = { file, address: URL.createObjectURL(file), button, caption, ...nothingYet };
+    picture.alt = file.name;
+    picture.onerror = () => picture.replaceWith(element("span", "no-picture", file.name));
+    picture.src = photo.address;
+    button.type = "button";
+    button.append(picture, caption);
+    button.addEventListener("click", () => this.#show(photo));
+    return photo;
+  }
+
+  /** @param {Photo} photo */
+  #ask(photo) {
+    Object.assign(photo, { prediction: null, trouble: null });
+    this.#waiting.push(photo);
+    this.#label(photo);
+    if (this.#busy < AT_ONCE) void this.#work();
+  }
+
+  async #work() {
+    this.#busy += 1;
+    for (let photo = this.#waiting.shift(); photo; photo = this.#waiting.shift()) {
+      try {
+        const form = await formWith(photo.file, "images", this.#model?.limits?.body_bytes);
+        const answer = await this.#server.call("POST", "predict?top=5&attention=true", form);
+        const prediction = answer.predictions[0];
+        if (prediction.error) throw new Trouble(prediction.error, 422);
+        Object.assign(photo, { prediction, generation: answer.model.generation });
+      } catch (problem) {
+        photo.trouble = sentence(problem);
+        // With these the photo itself is to blame: asking again will not help.
+        photo.hopeless = problem instanceof Trouble && [413, 422].includes(problem.status);
+      }
+      this.#label(photo);
+    }
+    this.#busy -= 1;
+  }
+
+  /** @param {Photo} photo brings its thumbnail, and the answer where it is the one shown, up to date */
+  #label(photo) {
+    const { file, prediction, trouble } = photo;
+    const best = prediction?.top[0];
+    const flagged = Boolean(prediction?.flagged);
+    photo.caption.textContent = trouble ? "no answer" : best ? `${best.class}${flagged ? "?" : ""}` : "…";
+    photo.button.classList.toggle("doubtful", flagged || trouble !== null);
+    if (photo !== this.#shown) return;
+    this.#describe();
+    const doubt = flagged ? "none of these? " : "";
+    if (trouble) announce(`${file.name}: ${trouble}`);
+    else if (best) announce(`${file.name}: ${doubt}${best.class}, ${percent(best.probability)}`);
+  }
+
+  /** @param {Photo} photo */
+  async #show(photo) {
+    this.#shown = photo;
+    this.#bitmap?.close();
+    this.#bitmap = null;
+    byId("answer-picture").ariaBusy = "true";
+    this.#describe();
+    const bitmap = await createImageBitmap(photo.file).catch(() => null);
+    if (photo !== this.#shown) {
+      bitmap?.close();
+      return;
+    }
+    this.#bitmap = bitmap;
+    byId("answer-blind").hidden = bitmap !== null;
+    this.#paint();
+    byId("answer-picture").ariaBusy = "false";
+  }
+
+  #clear() {
+    this.#photos.forEach((photo) => URL.revokeObjectURL(photo.address));
+    this.#photos = [];
+    this.#waiting = [];
+    this.#shown = null;
+    byId("photo-list").replaceChildren();
+    this.#describe();
+    byId("photo-button").focus();
+  }
+
+  /** Writes all that is known about the photo shown. */
+  #describe() {
+    const photo = this.#shown;
+    byId("answer").hidden = !photo;
+    byId("photo-shelf").hidden = !photo;
+    byId("photo-drop").classList.toggle("narrow", Boolean(photo));
+    if (!photo) return;
+    this.#photos.forEach((other) => other.button.setAttribute("aria-current", String(other === photo)));
+    const { prediction, trouble } = photo;
+    byId("answer-file").textContent = photo.file.name;
+    byId("answer-waiting").hidden = Boolean(prediction ?? trouble);
+    byId("answer-body").hidden = !prediction;
+    notice("answer-trouble", trouble, photo.hopeless ? undefined : () => this.#ask(photo));
+    const stale = prediction && this.#model && photo.generation !== this.#model.generation;
+    notice("answer-stale", stale ? "The model has changed since this answer." : null, () => this.#ask(photo));
+    if (prediction) describe(prediction);
+    const gated = Object.keys(this.#model?.capacity ?? {}).length > 0;
+    byId("answer-gates").textContent = gated ? "Which task’s gates answered" : "Which task answered";
+    this.#offerMaps(prediction);
+    this.#paint();
+  }
+
+  /** @param {Prediction | null} prediction */
+  #offerMaps(prediction) {
+    const maps = prediction?.attention?.maps ?? [];
+    byId("map-controls").hidden = maps.length === 0;
+    const select = /** @type {HTMLSelectElement} */ (byId("map-task"));
+    const together = maps.length < (prediction?.tasks.length ?? 0); // a method with one pass for all tasks
+    select.replaceChildren(
+      ...maps.map((_, index) => {
+        if (together) return new Option("All tasks", String(index));
+        const task = index + 1;
+        const answered = task === prediction?.answered_by;
+        return new Option(answered ? `Task ${task} (answered)` : `Task ${task}`, String(index), answered, answered);
+      }),
+    );
+  }
+
+  #paint() {
+    const canvas = /** @type {HTMLCanvasElement} */ (byId("answer-picture"));
+    const select = /** @type {HTMLSelectElement} */ (byId("map-task"));
+    const slider = /** @type {HTMLInputElement} */ (byId("map-opacity"));
+    const attention = this.#shown?.prediction?.attention;
+    const values = attention?.maps[Number(select.value)];
+    const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+    const { width: size } = canvas;
+    context.globalAlpha = 1;
+    context.fillStyle = "white"; // the model, too, lays transparent pictures on white
+    context.fillRect(0, 0, size, size);
+    context.imageSmoothingQuality = "high";
+    if (this.#bitmap) {
+      const { width, height } = this.#bitmap;
+      const side = Math.min(width, height);
+      context.drawImage(this.#bitmap, (width - side) / 2, (height - side) / 2, side, side, 0, 0, size, size);
+    }
+    if (attention && values) {
+      context.globalAlpha = Number(slider.value) / 100;
+      context.drawImage(heat(values, attention.side), 0, 0, size, size);
+      const share = Math.min(...values) / Math.max(...values, Number.EPSILON);
+      byId("map-least").textContent = `${Math.round(100 * share)} %`;
+    }
+    const looked = values ? `, with its attention: ${select.selectedOptions[0].text.toLowerCase()}` : "";
+    canvas.setAttribute("aria-label", `${this.#shown?.file.name ?? "The photo"} as the model sees it${looked}`);
+  }
+}
+
+/** @param {Prediction} prediction */
+function describe(prediction) {
+  const { top, flagged, unknown, tasks, answered_by: answeredBy } = prediction;
+  byId("answer-class").textContent = top[0]?.class ?? "No class";
+  byId("answer-share").textContent = top[0] ? percent(top[0].probability) : "";
+  byId("answer-body").classList.toggle("doubtful", flagged);
+  const strange = `stranger to the model than ${percent(unknown)} of the photos it was tested on`;
+  notice("answer-flag", flagged ? `This photo is ${strange}: it may show none of the classes below.` : null);
+  byId("answer-unknown").textContent = flagged ? "" : `This photo is ${strange}.`;
+  const classBars = top.map(({ class: label, task, probability: share }, place) => {
+    return { label, note: `task ${task}`, share, strong: place === 0 };
+  });
+  const taskBars = tasks.map(({ task, probability: share }) => {
+    const answered = task === answeredBy;
+    return { label: `Task ${task}`, note: answered ? "answered" : "", share, strong: answered };
+  });
+  showBars("answer-top", classBars);
+  showBars("answer-tasks", taskBars);
+}
+
+/**
+ * @param {number[]} values row by row @param {number} side
+ * @returns {HTMLCanvasElement} one pixel per patch; drawing it larger smooths it
+ */
+function heat(values, side) {
+  const canvas = document.createElement("canvas");
+  canvas.width = canvas.height = side;
+  const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+  const pixels = context.createImageData(side, side);
+  const [least, most] = [Math.min(...values), Math.max(...values)];
+  values.forEach((value, index) => {
+    const place = ((value - least) / (most - least || 1)) * (RAMP.length - 1);
+    const lower = Math.min(RAMP.length - 2, Math.floor(place));
+    const [from, to] = [RAMP[lower], RAMP[lower + 1]];
+    const [red, green, blue, opacity] = from.map((start, channel) => start + (to[channel] - start) * (place - lower));
+    pixels.data.set([red, green, blue, 255 * opacity], 4 * index);
+  });
+  context.putImageData(pixels, 0, 0);
+  return canvas;
+}

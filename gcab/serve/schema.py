@@ -1,0 +1,105 @@
+"""The answers of the API as OpenAPI describes them; tests hold the real answers against these."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Shape(BaseModel):
+    """No answer has a field that is not described here."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Failure(Shape):
+    error: str = Field(description="One sentence: what is wrong and what to do.")
+
+
+class Health(Shape):
+    status: Literal["ok"]
+
+
+class ServedClass(Shape):
+    name: str
+    task: int
+
+
+class ServedTask(Shape):
+    index: int
+    classes: list[str]
+    accuracy: float | None = Field(description="Per cent of held-out photos, among all classes, when it was learned.")
+    held_out: int
+
+
+class Bounds(Shape):
+    body_bytes: int = Field(description="Of one request to /predict.")
+    archive_bytes: int = Field(description="Of one request to /teach.")
+    pixels: int = Field(description="Of one image.")
+    batch: int = Field(description="Images in one request.")
+
+
+class Model(Shape):
+    name: str
+    version: str
+    method: str
+    generation: int
+    image_size: int
+    classes: list[ServedClass]
+    tasks: list[ServedTask]
+    capacity: dict[str, float] = Field(description="Share of each gate's units in use.")
+    bytes: int
+    can_undo: bool
+    can_teach: bool
+    limits: Bounds
+
+
+class Guess(Shape):
+    class_: str = Field(alias="class")
+    task: int
+    probability: float
+
+
+class TaskShare(Shape):
+    task: int
+    probability: float
+
+
+class Attention(Shape):
+    side: int
+    maps: list[list[float]] = Field(description="For each pass side² values in 0..1, row by row.")
+
+
+class Prediction(Shape):
+    file: str
+    top: list[Guess]
+    unknown: float = Field(description="Share of held-out known images that look more familiar than this one.")
+    flagged: bool
+    tasks: list[TaskShare]
+    answered_by: int
+    attention: Attention | None = None
+
+
+class Unreadable(Shape):
+    file: str
+    error: str
+
+
+class Answering(Shape):
+    generation: int
+
+
+class Predictions(Shape):
+    model: Answering
+    predictions: list[Prediction | Unreadable]
+
+
+class Job(Shape):
+    job: str
+
+
+class Teaching(Shape):
+    state: Literal["idle", "running", "done", "failed"]
+    events: list[dict[str, Any]] = Field(description="The last 200 lines of the lesson's progress.")
+    accuracy_before: float | None = Field(description="Mean over the tasks of the accuracies recorded when learned.")
+    accuracy_after: float | None
+    error: str | None

@@ -1,0 +1,130 @@
+"""A model as the server holds it: loaded once, its constants folded once, never changed afterwards."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from gcab.devices import suitable_threads
+from gcab.errors import GcabError
+from gcab.inference import fast_predictor
+from gcab.learner import ContinualClassifier
+from gcab.methods.method import state_bytes
+from gcab.serve.attention import attention_maps
+from gcab.version import VERSION
+
+Precision = Literal["float32", "bfloat16"]
+FLAGGED = 0.95  # stranger than this share of held-out known images: "none of these"
+
+
+@dataclass(frozen=True)
+class Inference:
+    """How the network runs, for every generation alike."""
+
+    device: str = "auto"
+    precision: Precision = "float32"
+    compiled: bool = False
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What the network says about one image."""
+
+    probabilities: Tensor  # (classes,)
+    unknown: float
+    maps: Tensor | None  # (passes, N) in 0..1, where they were asked for and the method has them
+
+
+class ServedModel:
+    """One generation; to change the model, the server takes another object."""
+
+    def __init__(self, classifier: ContinualClassifier, inference: Inference) -> None:
+        self.method, self.device = classifier.method, classifier.device
+        self.image_size, self.calibration = classifier.image_size, classifier.calibration
+        self.generation = classifier.generation or 0
+        self.classes = [str(label) for label in classifier.classes]
+        self.tasks = [task.index + 1 for task in classifier.tasks for _ in task.names]  # of each class, from 1
+        self.taught, self.method_name, self.precision = classifier.taught, classifier.config.method, inference.precision
+        encoder = self.method.setting.encoder
+        self.features_per_image = encoder.tokens(self.image_size) * encoder.width
+        self.predictor = fast_predictor(self.method, inference.precision == "bfloat16", inference.compiled)
+
+    @classmethod
+    def load(cls, folder: Path, inference: Inference) -> "ServedModel":
+        """The current model of a folder, tried out on blank images."""
+        model = cls(ContinualClassifier.load(folder, device=inference.device), inference)
+        blank = torch.zeros(2, 3, model.image_size, model.image_size, dtype=torch.uint8)
+        try:
+            for count in (1, 2):  # a compiled network takes its time now, not in the first request
+                model.scores(blank[:count], [True] * count)
+        except Exception as problem:
+            if inference.compiled:
+                raise GcabError(
+                    "the network cannot be compiled on this machine: serve it without --compile."
+                ) from problem
+            raise
+        return model
+
+    def scores(self, pixels: Tensor, attention: Sequence[bool]) -> list[Scores]:
+        """For images (n, 3, S, S) as bytes; maps only for those that ask, as they need the readable passes."""
+        with torch.inference_mode(), suitable_threads(self.device, len(pixels) * self.features_per_image):
+            images = self.method.setting.normalise(pixels.to(self.device))
+            logits = self.predictor(images).cpu()
+            asked = torch.tensor([index for index, wanted in enumerate(attention) if wanted], dtype=torch.int64)
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bfloat16"):
+                maps = attention_maps(self.method, images[asked.to(self.device)]) if len(asked) else None
+        probabilities = self.calibration.probabilities(logits)
+        unknown = self.calibration.unknown(logits).tolist()
+        own_maps = {} if maps is None else dict(zip(asked.tolist(), maps.cpu(), strict=True))
+        return [Scores(probabilities[row], unknown[row], own_maps.get(row)) for row in range(len(pixels))]
+
+    def answer(self, file: str, scores: Scores, top: int) -> dict[str, Any]:
+        """One image's part of the answer to POST /predict."""
+        best = scores.probabilities.topk(min(top, len(self.classes)))
+        listed = [
+            {"class": self.classes[index], "task": self.tasks[index], "probability": round(probability, 6)}
+            for probability, index in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+        ]
+        mass = torch.zeros(max(self.tasks)).index_add(0, torch.tensor(self.tasks) - 1, scores.probabilities)
+        answer = {
+            "file": file,
+            "top": listed,
+            "unknown": round(scores.unknown, 6),
+            "flagged": scores.unknown >= FLAGGED,
+            "tasks": [{"task": task, "probability": round(p, 6)} for task, p in enumerate(mass.tolist(), start=1)],
+            "answered_by": self.tasks[int(best.indices[0])],
+        }
+        if scores.maps is not None:
+            side = round(scores.maps.shape[-1] ** 0.5)
+            answer["attention"] = {"side": side, "maps": [[round(v, 4) for v in row] for row in scores.maps.tolist()]}
+        return answer
+
+    def describe(self) -> dict[str, Any]:
+        """The part of GET /model that does not change while this model is served."""
+        names: dict[int, list[str]] = {task: [] for task in self.tasks}
+        for name, task in zip(self.classes, self.tasks, strict=True):
+            names[task].append(name)
+        return {
+            "version": VERSION,
+            "method": self.method_name,
+            "generation": self.generation,
+            "image_size": self.image_size,
+            "classes": [{"name": name, "task": task} for name, task in zip(self.classes, self.tasks, strict=True)],
+            "tasks": [
+                {"index": task, "classes": names[task], "accuracy": taught.accuracy, "held_out": taught.held_out or 0}
+                for task, taught in enumerate(self.taught, start=1)
+            ],
+            "capacity": self.method.capacity(),
+            "bytes": state_bytes(self.method),
+        }
+
+    def recorded_accuracy(self) -> float | None:
+        """Mean over the tasks of the accuracy on held-out photos as it was when each was learned; None without any.
+
+        It is not measured again: the photos of earlier tasks no longer exist.
+        """
+        known = [taught.accuracy for taught in self.taught if taught.accuracy is not None]
+        return sum(known) / len(known) if known else None

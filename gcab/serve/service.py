@@ -1,0 +1,72 @@
+"""The model folder behind the server: which model answers now, and how it is exchanged for another."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+from gcab.errors import GcabError
+from gcab.model_folder import ModelFolder
+from gcab.serve.batching import Batcher
+from gcab.serve.limits import Limits, RequestError
+from gcab.serve.metrics import Metrics
+from gcab.serve.served import Inference, ServedModel
+from gcab.serve.teaching import Teacher
+from gcab.serve.wording import without_paths
+
+
+class Service:
+    """Everything the routes share."""
+
+    def __init__(self, folder: Path, inference: Inference, limits: Limits, allow_teach: bool = False) -> None:
+        limits.check()
+        self.folder = ModelFolder(folder.resolve())
+        self.path = self.folder.path
+        self.inference, self.limits, self.allow_teach = inference, limits, allow_teach
+        if allow_teach:
+            self.folder.check_writable()
+        self.model = ServedModel.load(self.path, inference)
+        self.metrics = Metrics()
+        self.batcher = Batcher(limits, self.metrics)
+        learn = (sys.executable, "-m", "gcab", "learn", "--device", inference.device)
+        self.teacher = Teacher(self, limits, learn)
+
+    def describe(self) -> dict[str, Any]:
+        """The answer to GET /model."""
+        return {
+            "name": (self.path.parent if self.folder.is_run else self.path).name.removesuffix(".gcab"),
+            **self.model.describe(),
+            "can_undo": self.folder.can_undo,
+            "can_teach": self.allow_teach,
+            "limits": {
+                "body_bytes": self.limits.body_bytes,
+                "archive_bytes": self.limits.archive_bytes,
+                "pixels": self.limits.pixels,
+                "batch": self.limits.images,
+            },
+        }
+
+    def recorded_accuracy(self) -> float | None:
+        return self.model.recorded_accuracy()
+
+    async def reload(self) -> None:
+        """One assignment: requests in flight keep the model they began with."""
+        try:
+            self.model = await asyncio.to_thread(ServedModel.load, self.path, self.inference)
+        except GcabError as problem:
+            raise RequestError(500, without_paths(str(problem), self.path)) from problem
+
+    def check_teachable(self) -> None:
+        if not self.allow_teach:
+            raise RequestError(403, "this server does not learn: start it with --allow-teach to allow it.")
+
+    async def undo(self) -> None:
+        """Back to before the last task."""
+        async with self.teacher.alone():
+            if not self.folder.can_undo:
+                raise RequestError(409, "there is nothing to undo: no generation before this one is kept.")
+            try:
+                await asyncio.to_thread(self.folder.undo)
+            except GcabError as problem:
+                raise RequestError(409, without_paths(str(problem), self.path)) from problem
+            await self.reload()

@@ -1,0 +1,325 @@
+"""From a folder of photos to the next generation of a model folder; killed at any moment, it goes on where it was.
+
+from gcab import teach
+teach("birds.gcab", "photos/week1")    # a subfolder per class; creates the model
+teach("birds.gcab", "photos/week2")    # new classes; week1 can be gone
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median_low
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gcab.config import to_dict
+from gcab.data.arrays import natural_size
+from gcab.data.decode import read_image
+from gcab.data.folder import labelled_files
+from gcab.errors import GcabError
+from gcab.learner import ContinualClassifier, Taught
+from gcab.lesson import Study
+from gcab.model_folder import ModelFolder
+from gcab.runs.checkpoint import CheckpointStore
+from gcab.runs.files import saving
+from gcab.training.trainer import Epoch
+from gcab.version import VERSION
+
+CHECKPOINT_SECONDS = 10.0
+HELD_OUT = 0.2
+NAMED = 5  # unreadable photos that a sentence names
+SAMPLE = 25  # photos that decide on the size
+
+Event = dict[str, Any]  # {"event": "start" | "note" | "epoch" | "done", ...}, as `gcab learn --progress json` prints it
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a lesson led to."""
+
+    generation: int
+    classes: tuple[str, ...]  # the new ones
+    taught: Taught
+    calibration_error: float | None  # 0..1; None where too few photos were held out to measure it
+    skipped: tuple[str, ...]  # photos that could not be read
+
+
+def teach(
+    model: str | Path,
+    photos: str | Path,
+    *,
+    method: str | None = None,
+    encoder: str | None = None,
+    size: int | None = None,
+    recipe: str | None = None,
+    epochs: int | None = None,
+    held_out: float = HELD_OUT,
+    patience: int | None = None,
+    seed: int | None = None,
+    device: str = "auto",
+    settings: Mapping[str, Any] | None = None,
+    skip_unreadable: bool = False,
+    progress: Callable[[Event], object] = lambda _: None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+) -> Result:
+    """Teach the model in a folder the classes of another folder, which has a subfolder of photos for each.
+
+    None: what the model learned with before; for a new model gcab, tiny, a size that suits the photos, plain, seed 1.
+    The same photos and settings a second time change nothing: whoever was killed at any moment may just ask again.
+    """
+    folder = ModelFolder(model)
+    folder.check_writable()
+    if not Path(photos).is_dir():
+        raise GcabError(f"there is no folder '{photos}': name one with a subfolder of photos for each class.")
+    files, names = labelled_files(Path(photos))
+
+    def lesson_for(place: Path | None) -> Teaching:
+        """The lesson as the model in `place` would take it; None: a model that has learned nothing yet."""
+        if place is None:
+            learner = ContinualClassifier(
+                method or "gcab",
+                encoder=encoder or "tiny",
+                image_size=size or common_size(files),
+                recipe=recipe or "plain",
+                epochs=epochs,
+                seed=1 if seed is None else seed,
+                device=device,
+                settings=settings,
+            )
+        else:
+            learner = ContinualClassifier.load(place, device)
+            if method not in (None, learner.config.method):
+                raise GcabError(f"this model learns with {learner.config.method}: it cannot change to {method}.")
+            learner.configure(
+                encoder=encoder, image_size=size, recipe=recipe, epochs=epochs, seed=seed, settings=settings
+            )
+        found = Photos.read(files, names, learner.image_size, skip_unreadable)
+        return Teaching(folder, learner, found, held_out, patience, progress, checkpoint_seconds)
+
+    with ExitStack() as held:
+        if folder.path.exists():
+            held.enter_context(folder.locked())
+            kept = [*folder.generations().values()]
+            if kept and set(folder.description()["tasks"][-1]) == set(names):
+                before = lesson_for(kept[-2] if len(kept) > 1 else None)
+                if done := before.ended():
+                    return done
+        teaching = lesson_for(folder.path if folder.generation is not None else None)
+        held.enter_context(folder.locked())  # only now does a new model get its folder: a refusal leaves none
+        if folder.digest != teaching.learner.digest:
+            raise GcabError(f"{folder.path} was taught by another process meanwhile: give the command again.")
+        return teaching.learn()
+
+
+class Teaching:
+    """A lesson for the model of a folder; only whoever has locked that may let it begin."""
+
+    def __init__(
+        self,
+        folder: ModelFolder,
+        learner: ContinualClassifier,
+        photos: "Photos",
+        held_out: float,
+        patience: int | None,
+        progress: Callable[[Event], object],
+        checkpoint_seconds: float,
+    ) -> None:
+        self.folder, self.learner, self.progress = folder, learner, progress
+        self.share, self.skipped = held_out, photos.unreadable
+        lesson, self.new, config = learner.prepare(photos.pixels, photos.labels, held_out)
+        self.study = learner.study(lesson, config, patience, self.after_epoch)
+        self.fingerprint = fingerprint(self.study, learner.digest)
+        self.checkpoints, self.checkpoint_seconds = CheckpointStore(folder.work), checkpoint_seconds
+        self.started = self.saved_at = time.monotonic()
+        self.seconds_before = 0.0
+        self.first_epoch: tuple[int, float] | None = None  # (epochs done, time) since when the speed is measured
+
+    def learn(self) -> Result:
+        """Train, measure, write the next generation."""
+        self.restore()
+        self.announce()
+        if not self.study.epochs:
+            self.save()
+        method = self.study.run()
+        self.learner.adopt(method, self.study, self.new, self.seconds(), self.fingerprint)
+        return self.done(self.learner, self.folder.write(self.learner.save))
+
+    def ended(self) -> Result | None:
+        """What this lesson led to, if the folder's current model is what came of it."""
+        learner = ContinualClassifier.load(self.folder.path, "cpu")
+        if learner.taught[-1].lesson != self.fingerprint:
+            return None
+        self.note("these photos are learned already, with these settings: nothing is left to do")
+        return self.done(learner, learner.generation or 0)
+
+    def done(self, learner: ContinualClassifier, generation: int) -> Result:
+        self.discard_work()
+        last, *before = reversed(learner.taught)
+        accuracy = {"held_out": last.accuracy, "previous": before[0].accuracy if before else None}
+        self.progress({"event": "done", "generation": generation, "accuracy": accuracy, "seconds": last.seconds})
+        error = learner.calibration.expected_calibration_error
+        return Result(generation, self.study.lesson.task.names, last, error, self.skipped)
+
+    def announce(self) -> None:
+        """Say what is about to happen and how long it will take."""
+        study, lesson, held_out = self.study, self.study.lesson, self.study.lesson.held_out
+        if self.skipped:
+            self.note(f"{len(self.skipped)} photos that cannot be read are left out")
+        if held_out is None and self.share > 0:
+            self.note("no class has five photos: none is held out, so the accuracy stays unknown")
+        elif lesson.too_small:
+            self.note(f"too few photos to hold one out: {', '.join(lesson.too_small)}")
+        if study.epochs:
+            self.note(f"continuing after epoch {study.epochs}")
+        self.progress(
+            {
+                "event": "start",
+                "classes": list(lesson.task.names),
+                "images": len(lesson.train.labels),
+                "held_out": 0 if held_out is None else len(held_out.labels),
+                "epochs": study.config.training.epochs,
+                "image_size": study.config.scenario.image_size,
+                "device": str(study.device),
+                "estimated_seconds": round(study.estimate(), 3),
+            }
+        )
+        self.first_epoch = (study.epochs, time.monotonic())
+
+    def after_epoch(self, epoch: Epoch, accuracy: float | None) -> None:
+        assert self.first_epoch is not None
+        epochs, (before, since) = self.study.config.training.epochs, self.first_epoch
+        pace = (time.monotonic() - since) / (epoch.number - before)
+        self.progress(
+            {
+                "event": "epoch",
+                "epoch": epoch.number,
+                "epochs": epochs,
+                "loss": sum(epoch.losses.values()),
+                "held_out_accuracy": accuracy,
+                "seconds_left": round(pace * (epochs - epoch.number), 3),
+            }
+        )
+        if time.monotonic() - self.saved_at >= self.checkpoint_seconds:
+            self.save()
+
+    def save(self) -> None:
+        """A checkpoint from which the same lesson goes on, bit for bit."""
+        position = {
+            "lesson": self.fingerprint,
+            "classes": list(self.study.lesson.task.names),
+            "seconds": self.seconds(),
+            **self.study.position(),
+        }
+        self.checkpoints.save(position, self.study.state())
+        self.saved_at = time.monotonic()
+
+    def restore(self) -> None:
+        """Go on from the checkpoint of this very lesson; one of another lesson is given up."""
+        try:
+            checkpoint, _ = self.checkpoints.load_latest()
+        except GcabError:
+            self.note("the checkpoint of an interrupted lesson is damaged: this one starts from the beginning")
+            self.discard_work()
+            return
+        if checkpoint is None:
+            return
+        position = checkpoint.position
+        if position["lesson"] == self.fingerprint:
+            self.study.resume(position, checkpoint.state)
+            self.seconds_before = position["seconds"]
+            return
+        if not set(position["classes"]) <= set(map(str, self.learner.classes)):  # else it had come to its end
+            self.note(
+                f"an interrupted lesson of other photos or settings is given up: {', '.join(position['classes'])}"
+            )
+        self.discard_work()
+
+    def discard_work(self) -> None:
+        with saving(self.folder.work):
+            if self.folder.work.exists():
+                shutil.rmtree(self.folder.work)
+
+    def seconds(self) -> float:
+        return self.seconds_before + time.monotonic() - self.started
+
+    def note(self, text: str) -> None:
+        self.progress({"event": "note", "text": text})
+
+
+def fingerprint(study: Study, before: str | None) -> str:
+    """Names a lesson: same pixels, same settings, same model before it (by its digest)."""
+    lesson = study.lesson
+    facts = {
+        "gcab": VERSION,
+        "config": to_dict(study.config),
+        "patience": study.patience,
+        "classes": lesson.task.names,
+        "model": before,
+    }
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    for part in (lesson.train, lesson.held_out):
+        if part is not None:
+            digest.update(part.images.numpy().data)
+            digest.update(part.labels.numpy().data)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Photos:
+    """The photos of a lesson in memory."""
+
+    pixels: Tensor  # (n, 3, size, size) bytes
+    labels: list[str]
+    unreadable: tuple[str, ...]  # a sentence for each that is left out
+
+    @classmethod
+    def read(cls, files: Sequence[Path], names: Sequence[str], size: int, skip_unreadable: bool) -> "Photos":
+        """All that can be read; the others are a reason to stop, unless they are to be skipped."""
+
+        def read(file: Path) -> Tensor | str:
+            try:
+                return read_image(file, size)
+            except GcabError as problem:
+                return str(problem).rstrip(".")
+
+        with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+            found = list(zip(pool.map(read, files), names, strict=True))
+        unreadable = tuple(sentence for sentence, _ in found if isinstance(sentence, str))
+        if unreadable and not skip_unreadable:
+            raise GcabError(refusal(unreadable, len(files)))
+        labels = [name for image, name in found if isinstance(image, Tensor)]
+        lost = sorted(set(names) - set(labels))
+        if lost:
+            raise GcabError(f"no photo of the class '{lost[0]}' can be read: add some or remove its folder.")
+        return cls(torch.stack([image for image, _ in found if isinstance(image, Tensor)]), labels, unreadable)
+
+
+def common_size(files: Sequence[Path]) -> int:
+    """The size that suits most photos, judged by a few of them from all classes."""
+    sizes = []
+    for file in (*files[:: max(1, len(files) // SAMPLE)], *files):
+        with suppress(GcabError):
+            sizes.append(natural_size([file]))
+        if len(sizes) == min(SAMPLE, len(files)):
+            break
+    if not sizes:
+        raise GcabError(f"not one of {len(files)} photos can be read: check that they are images.")
+    return median_low(sizes)
+
+
+def refusal(unreadable: Sequence[str], total: int) -> str:
+    """One sentence about photos that stop a lesson."""
+    more = f"; and {len(unreadable) - NAMED} more" if len(unreadable) > NAMED else ""
+    return (
+        f"{len(unreadable)} of {total} photos cannot be read, so nothing was learned ({'; '.join(unreadable[:NAMED])}"
+        f"{more}): repair or remove them, or leave them out with --skip-unreadable."
+    )

@@ -1,0 +1,71 @@
+"""Model folders with a tiny network whose every parameter is away from its special starting value."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from gcab.assemble import build_method, save_method
+from gcab.calibration import Calibration
+from gcab.config import resolve
+from gcab.learner import ContinualClassifier
+from gcab.methods.method import Task, TaskImages
+from gcab.training.trainer import finish, grow
+
+SIZE = 16
+TINY = {
+    "scenario.image_size": SIZE,
+    "encoder.patch": 4,
+    "encoder.width": 16,
+    "encoder.heads": 4,
+    "encoder.blocks": 1,
+}
+NAMES = ("wren", "Grünfink", 'the "robin" <b>', "owl\n", "tit")
+
+
+def tasks_of(count: int) -> list[Task]:
+    """Two classes in the first task and three in each later one."""
+    tasks: list[Task] = []
+    for index in range(count):
+        first = sum(task.classes for task in tasks)
+        tasks.append(Task(index, first, tuple(f"{name} {index}" for name in NAMES[: 3 if index else 2])))
+    return tasks
+
+
+def random_bytes(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+
+
+def save_tiny(folder: Path, method: str = "gcab", profile: str = "extended", tasks: int = 2) -> None:
+    """A calibrated model folder after so many tasks, without training."""
+    quick = {"options.distillation_steps": 3, "options.views": 1} if method == "gcab-fast" else {}
+    config = resolve("folder/1", method, profile, changes={**TINY, **quick})
+    built, stream = build_method(config), tasks_of(tasks)
+    generator = torch.Generator().manual_seed(5)
+    for task in stream:
+        grow(built, task, config.seed)
+        with torch.no_grad():
+            for parameter in built.parameters():
+                parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
+        images = random_bytes(12, 3, SIZE, SIZE, seed=task.index)
+        finish(built.eval(), task, TaskImages(images, task.first + torch.arange(12) % task.classes), config.seed)
+    held_out = random_bytes(60, 3, SIZE, SIZE, seed=99)
+    with torch.no_grad():
+        logits = built.predict(built.setting.normalise(held_out))
+    calibration = Calibration.fit(logits, torch.arange(60) % logits.shape[1])
+    save_method(folder, built, config, stream, {"calibration": calibration.to_dict()})
+
+
+def tiny_model(folder: Path, method: str = "gcab", profile: str = "extended", tasks: int = 2) -> ContinualClassifier:
+    save_tiny(folder, method, profile, tasks)
+    return ContinualClassifier.load(folder, device="cpu")
+
+
+def photo(width: int, height: int, seed: int = 0) -> Image.Image:
+    """Soft shapes with some noise on them, as photos have."""
+    random = np.random.default_rng(seed)
+    rough = random.integers(0, 256, (max(2, height // 12), max(2, width // 12), 3), dtype=np.uint8)
+    soft = np.asarray(Image.fromarray(rough).resize((width, height), Image.Resampling.BICUBIC)).astype(int)
+    return Image.fromarray(np.clip(soft + random.integers(-20, 21, soft.shape), 0, 255).astype(np.uint8))

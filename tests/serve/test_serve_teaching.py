@@ -1,0 +1,232 @@
+"""Lessons: the photos arrive, the model learns in a process of its own, and whatever happens the photos are gone."""
+
+import asyncio
+import json
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from served_models import Client, class_folders, form, model_folder, photo, serving, zipped
+
+from gcab.model_folder import ModelFolder
+from gcab.serve import schema
+from gcab.serve.teaching import STOPPED, UNEXPECTED
+
+PREPARE = """
+import json, shutil, sys, time
+from pathlib import Path
+model, photos = Path(sys.argv[1]), Path(sys.argv[2])
+assert sys.argv[3:] == ["--progress", "json"]
+def tell(**event): print(json.dumps(event), flush=True)
+"""
+
+
+@pytest.fixture
+def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary folders go in this test."""
+    place = tmp_path / "temporary"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    return place
+
+
+@pytest.fixture
+def client(tmp_path: Path, photos: Path) -> Iterator[Client]:
+    with serving(model_folder(tmp_path / "birds.gcab"), allow_teach=True) as client:
+        yield client
+    assert left_over(photos) == []
+
+
+def left_over(photos: Path) -> list[Path]:
+    return list(photos.glob("gcab*"))
+
+
+def script(client: Client, body: str) -> None:
+    """Teach with this program instead of `gcab learn`."""
+    client.service.teacher.learn = [sys.executable, "-c", PREPARE + textwrap.dedent(body)]
+
+
+def teach(client: Client, content: bytes | None = None) -> Any:
+    return client.post("/teach", files=form("archive", class_folders("owl", "kite") if content is None else content))
+
+
+def finished(client: Client) -> dict[str, Any]:
+    for _ in range(1200):
+        report: dict[str, Any] = client.get("/teach").json()
+        schema.Teaching.model_validate(report)
+        if report["state"] != "running":
+            return report
+        client.run(asyncio.sleep(0.05))
+    raise AssertionError("the lesson does not end")
+
+
+def test_learning_and_undoing_for_real(client: Client) -> None:
+    before = client.get("/model").json()
+    accepted = teach(client, class_folders("owl", "kite", count=10))
+    assert accepted.status_code == 202, accepted.text
+    schema.Job.model_validate(accepted.json())
+    assert client.predict(photo()).json()["model"]["generation"] == 2
+    again = teach(client)
+    assert (again.status_code, again.json()["error"][:27]) == (409, "the model is being changed ")
+    assert client.post("/undo").status_code == 409
+    report = finished(client)
+    assert (report["state"], report["error"]) == ("done", None), report
+    events = [event["event"] for event in report["events"] if event["event"] != "note"]
+    assert (events[0], events[-1]) == ("start", "done")
+    assert "epoch" in events
+    assert "temporary" not in json.dumps(report)
+    model = client.get("/model").json()
+    assert model["generation"] == 3
+    assert model["tasks"][2]["classes"] == ["kite", "owl"]
+    recorded = [task["accuracy"] for task in model["tasks"]]
+    assert report["accuracy_before"] == pytest.approx(sum(recorded[:2]) / 2)
+    assert report["accuracy_after"] == pytest.approx(sum(recorded) / 3)
+    assert client.predict(photo()).json()["model"]["generation"] == 3
+    undone = client.post("/undo")
+    schema.Model.model_validate(undone.json())
+    assert (undone.status_code, undone.json()["generation"]) == (200, 2)
+    assert undone.json()["classes"] == before["classes"]
+    assert len(client.predict(photo()).json()["predictions"][0]["tasks"]) == 2
+    nothing = client.post("/undo")
+    assert (nothing.status_code, nothing.json()["error"][:26]) == (409, "there is nothing to undo: ")
+
+
+def test_the_sentence_of_a_refused_lesson_arrives_without_paths(client: Client) -> None:
+    assert teach(client, class_folders("robin", "owl")).status_code == 202
+    report = finished(client)
+    assert (report["state"], report["accuracy_after"]) == ("failed", None)
+    assert "robin" in report["error"]
+    assert "/" not in report["error"]
+    assert client.get("/model").json()["generation"] == 2
+
+
+def test_events_are_kept_and_other_output_is_not(client: Client) -> None:
+    script(
+        client,
+        """
+        print("a library says hello")
+        print("[1, 2]")
+        print("x" * 200_000)
+        for i in range(300):
+            tell(event="epoch", epoch=i, where=str(photos), inner=[{"path": str(model / "lock")}])
+        sys.stderr.write("e" * 300_000)
+        """,
+    )
+    teach(client)
+    report = finished(client)
+    assert report["state"] == "done"
+    assert [event["epoch"] for event in report["events"]] == list(range(100, 300))
+    assert report["events"][0]["where"] == "photos"
+    assert report["events"][0]["inner"] == [{"path": "birds.gcab/lock"}]
+
+
+def test_what_the_learning_process_sees(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GCAB_TOKEN", "a-secret-of-the-server")
+    script(
+        client,
+        """
+        import os
+        files = sorted(path.relative_to(photos).as_posix() for path in photos.rglob("*.png"))
+        tell(event="start", files=files, token=os.environ.get("GCAB_TOKEN"), input=sys.stdin.read())
+        """,
+    )
+    teach(client, zipped({"b/../x.png".replace("../", ""): photo(0), "a/y.png": photo(1)}))
+    assert finished(client)["events"] == [
+        {"event": "start", "files": ["a/00001-y.png", "b/00000-x.png"], "token": None, "input": ""}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (
+            "sys.stderr.write(f'gcab: {photos}/owl/1.png is damaged: remove it.'); sys.exit(2)",
+            "photos/owl/1.png is damaged: remove it.",
+        ),
+        ("sys.exit(2)", UNEXPECTED),
+        ("1 / 0", UNEXPECTED),
+        ("import os; os.kill(os.getpid(), 9)", UNEXPECTED),
+        ("sys.stderr.write('gcab: half'); sys.exit(1)", UNEXPECTED),
+    ],
+)
+def test_lessons_that_fail(client: Client, body: str, error: str, capfd: pytest.CaptureFixture[str]) -> None:
+    script(client, body)
+    teach(client)
+    report = finished(client)
+    assert (report["state"], report["error"]) == ("failed", error)
+    if "1 / 0" in body:
+        assert "ZeroDivisionError" in capfd.readouterr().err
+    assert teach(client).status_code == 202  # the next one may begin
+    finished(client)
+
+
+def test_a_program_that_is_not_there(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    client.service.teacher.learn = ["no-such-program"]
+    assert teach(client).status_code == 202
+    assert finished(client)["error"] == UNEXPECTED
+    assert "no-such-program" in caplog.text
+
+
+def test_a_model_that_cannot_be_read_afterwards(client: Client) -> None:
+    script(client, "(model / 'generation-0003').mkdir(); (model / 'generation-0003/model.json').write_text('{')")
+    teach(client)
+    report = finished(client)
+    assert report["state"] == "failed"
+    assert "damaged" in report["error"]
+    assert str(client.service.path.parent) not in report["error"]
+    assert client.predict(photo()).json()["model"]["generation"] == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"no zip", zipped({"a/1.png": b"?", "b/2.png": b"?"}), class_folders("a")])
+def test_bad_zips_are_refused_at_once(client: Client, content: bytes) -> None:
+    refused = teach(client, content)
+    assert refused.status_code == 422, refused.text
+    schema.Failure.model_validate(refused.json())
+    assert client.get("/teach").json()["state"] == "idle"
+    assert not client.service.teacher.busy
+
+
+def test_other_fields_and_several_archives(client: Client) -> None:
+    good = class_folders("owl", "kite")
+    assert client.post("/teach", files=form("zip", good)).status_code == 422
+    assert client.post("/teach", files=form("archive", good, good)).status_code == 413
+    assert client.post("/teach", content=good).status_code == 415
+    assert not client.service.teacher.busy
+
+
+def test_the_server_stops_during_a_lesson(tmp_path: Path, photos: Path) -> None:
+    with serving(model_folder(tmp_path / "birds.gcab"), allow_teach=True) as client:
+        script(client, "tell(event='start'); time.sleep(60)")
+        assert teach(client).status_code == 202
+        while not client.get("/teach").json()["events"]:
+            client.run(asyncio.sleep(0.02))
+        assert len(left_over(photos)) == 1
+        began = time.monotonic()
+    assert time.monotonic() - began < 5
+    assert left_over(photos) == []
+    assert (client.service.teacher.state, client.service.teacher.error) == ("failed", STOPPED)
+
+
+def test_a_process_that_does_not_want_to_stop(tmp_path: Path, photos: Path) -> None:
+    from gcab.serve.limits import Limits
+
+    with serving(model_folder(tmp_path / "birds.gcab"), Limits(stop_seconds=0.2), allow_teach=True) as client:
+        script(client, "import signal; signal.signal(15, signal.SIG_IGN); tell(event='start'); time.sleep(60)")
+        teach(client)
+        while not client.get("/teach").json()["events"]:
+            client.run(asyncio.sleep(0.02))
+    assert left_over(photos) == []
+
+
+def test_undo_while_another_process_writes(client: Client) -> None:
+    with ModelFolder(client.service.path).locked():
+        refused = client.post("/undo")
+    assert refused.status_code == 409
+    assert "another gcab process" in refused.json()["error"]
+    assert "/" not in refused.json()["error"]
+    assert client.post("/undo").status_code == 200
