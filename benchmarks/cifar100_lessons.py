@@ -12,7 +12,8 @@ predict` is asked about every test image as a file. Two research runs take every
     cifar100  gcab train cifar100/10, from the published arrays: the usual research run
 
 ACC_TAG is the share of test images named correctly among all 100 classes, ACC_TAW the same within the ten classes of
-the image's own lesson (per cent). Settings that no option here has go to all of them with --set.
+the image's own lesson (per cent). Settings that no option here has go to all of them with --set. The same command
+continues what was interrupted.
 """
 
 import argparse
@@ -40,6 +41,7 @@ from gcab.config import leaves, resolve
 from gcab.data.cifar100 import load
 from gcab.data.images import Split
 from gcab.learner import ContinualClassifier
+from gcab.model_folder import ModelFolder
 from gcab.runs.folder import RunFolder
 from gcab.scenario import Scenario
 from gcab.version import VERSION
@@ -131,7 +133,7 @@ def write_photos(data: Path, photos: Path, images_per_class: int) -> list[Path]:
                 count[name] += 1
                 (photos / place).parent.mkdir(parents=True, exist_ok=True)
                 if not (photos / place).exists():
-                    Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(work / place, compress_level=1)
+                    Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(photos / place, compress_level=1)
     with (photos / "photos.csv").open("w", newline="") as table:
         csv.writer(table).writerows([("path", "label", "split"), *sorted(rows)])
     return [photos / f"lesson-{task.index + 1:02d}" for task in tasks]
@@ -154,14 +156,14 @@ def taught(
     }
     flags = [str(part) for wish in wishes.items() for part in wish]
     flags += [part for setting in options.set for part in ("--set", setting)]
-    started = time.monotonic()
-    for lesson in lessons:
+    done = len(ContinualClassifier.load(model, "cpu").tasks) if ModelFolder(model).generation is not None else 0
+    for lesson in lessons[done:]:
         run("learn", model, lesson, *flags, processes=options.processes)
-        print(f"seed {seed}: {lesson.name} after {time.monotonic() - started:.0f} s", flush=True)
-    seconds = time.monotonic() - started
-    every = str(len(ContinualClassifier.load(model, "cpu").classes))
-    asked = (photos / "test", "--json", "--top", every, "--device", options.device)
+        print(f"seed {seed}: {lesson.name} at {time.strftime('%H:%M:%S')}", flush=True)
+    learner = ContinualClassifier.load(model, "cpu")
+    asked = (photos / "test", "--json", "--top", str(len(learner.classes)), "--device", options.device)
     lines = run("predict", model, *asked, processes=options.processes)
+    seconds = sum(lesson.seconds or 0 for lesson in learner.taught)
     return {**accuracies([json.loads(line) for line in lines.splitlines()]), "seconds": round(seconds, 1)}
 
 

@@ -122,7 +122,7 @@ def looks_like_images(value: Tensor, method: Method) -> bool:
 def belongs(name: Path) -> bool:
     """Whether gcab puts a file of this name into a model folder."""
     if len(name.parts) == 1:
-        return name.name in (*OWN_FILES, "lock")
+        return name.name in (*OWN_FILES, "lock", "fast.json")  # the last is what `gcab distill` measured
     if len(name.parts) == 2 and name.parts[0] == "work":
         return name.name.startswith("checkpoint-") and name.suffix in (".json", ".safetensors")
     return len(name.parts) == 2 and number_of(name.parent) > 0 and name.name in OWN_FILES

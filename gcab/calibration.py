@@ -19,6 +19,8 @@ COLDEST, HOTTEST = 0.01, 1000.0  # the range of T
 FARTHEST = 1e4  # a logit further than this below its row's largest counts as this far: minus infinity is allowed
 SHRINKAGE = 2.0  # weight of (log T - log T before)², beside the sum of the images' losses
 PATIENCE = 2.0  # spreads by which the largest logit may be lower than is usual before it counts
+FLAGGED = 0.95  # stranger than this share of held-out known images: perhaps none of the classes
+FEWEST = 20  # held-out images, below which nobody can say so
 ENOUGH = 50  # images for a distribution of familiarity that needs no support by an earlier one
 KNOTS = 256  # of that distribution, as stored
 WIDE_BINS, BIN_IMAGES = 15, 10
@@ -65,10 +67,15 @@ class Calibration:
         """softmax(z / T): (n, classes)."""
         return (_rows(logits) / self.temperature).softmax(dim=1).float()
 
+    @property
+    def tells_unknown(self) -> bool:
+        """Whether there were held-out images enough for `unknown` to mean anything."""
+        return bool(self.familiarity) and self.images >= FEWEST
+
     def unknown(self, logits: Tensor) -> Tensor:
-        """(n,) in 0..1: the share of held-out known images that look more familiar than this one."""
+        """(n,) in 0..1: the share of held-out known images that look more familiar; 0 where those were too few."""
         score = self.familiar(logits)
-        if not self.familiarity:
+        if not self.tells_unknown:
             return torch.zeros(len(score))
         knots = torch.tensor(self.familiarity, dtype=torch.float64)
         return 1 - torch.searchsorted(knots, score, right=True).float() / len(knots)

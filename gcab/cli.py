@@ -17,6 +17,7 @@ from gcab.errors import GcabError, unknown
 from gcab.launch import Launch, one_voice
 from gcab.version import VERSION
 
+RESUMABLE = ("demo", "figure", "learn", "train")  # verbs that leave checkpoints
 DESCRIPTION = """\
 Teach a vision transformer new classes, again and again, without keeping a single old image.
 
@@ -69,7 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         errors.print(f"[red]gcab:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         return 2
     except KeyboardInterrupt:
-        errors.print("\ngcab: stopped; the same command continues from the last checkpoint.", highlight=False)
+        goes_on = "; the same command continues from the last checkpoint" if given[:1] and given[0] in RESUMABLE else ""
+        errors.print(f"\ngcab: stopped{goes_on}.", highlight=False)
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -128,6 +130,8 @@ def make_parser(given: Sequence[str]) -> Parser:
 
     for product in (learn, predict, distill, export, serve, figure):
         product.register(verb)
+    if given[:1] and not given[0].startswith("-") and given[0] not in verbs.choices:
+        raise unknown("command", given[0], verbs.choices)
     return parser
 
 

@@ -118,8 +118,11 @@ def distilled(
     student, config = distil(model.method, model.config, lesson.train.images, capacity, settings)
     if lesson.held_out is None:
         return student, config, model.calibration
-    logits = logits_of(student, lesson.held_out.images, model.device)
-    return student, config, Calibration.fit(logits, lesson.held_out.labels, previous=model.calibration)
+    held_out = lesson.held_out
+    logits = logits_of(student, held_out.images, model.device)
+    others = max(0, model.calibration.images - len(logits))  # the calibration before rests on these images as well
+    before = replace(model.calibration, images=others)
+    return student, config, Calibration.fit(logits, held_out.labels, previous=before)
 
 
 def labels_in(model: "ContinualClassifier", labels: Sequence["Label"]) -> Tensor:

@@ -115,7 +115,7 @@ def describe(model: ContinualClassifier, with_preprocessing: bool) -> dict[str, 
         "mean": json.dumps(setting.mean),
         "std": json.dumps(setting.std),
         "temperature": repr(model.calibration.temperature),
-        "calibration_images": str(model.calibration.images),  # 0: not calibrated, and `unknown` is always 0
+        "calibration_images": str(model.calibration.images),  # 0: not calibrated; below 20 `unknown` is always 0
     }
 
 

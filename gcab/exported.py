@@ -73,7 +73,8 @@ class Calibrated(nn.Module):
     def __init__(self, calibration: Calibration) -> None:
         super().__init__()
         self.calibration = calibration
-        self.register_buffer("knots", torch.tensor(calibration.familiarity, dtype=torch.float64))
+        knots = calibration.familiarity if calibration.tells_unknown else ()
+        self.register_buffer("knots", torch.tensor(knots, dtype=torch.float64))
 
     def forward(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Probabilities (n, classes) and how unknown each image looks (n,)."""

@@ -258,7 +258,7 @@ class ContinualClassifier:
         return self._calibration.probabilities(self.logits(images)).numpy()
 
     def unknown(self, images: Images) -> np.ndarray[Any, Any]:
-        """(n,) from 0 to 1: the share of known images that look more familiar; zeros where none were ever held out."""
+        """(n,) from 0 to 1: the share of known images that look more familiar; zeros where too few were held out."""
         return self._calibration.unknown(self.logits(images)).numpy()
 
     def logits(self, images: Images) -> Tensor:

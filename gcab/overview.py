@@ -44,6 +44,7 @@ def overview(path: str | Path) -> dict[str, Any]:
         "calibration": {
             "temperature": model.calibration.temperature,
             "images": model.calibration.images,
+            "tells_unknown": model.calibration.tells_unknown,
             "expected_calibration_error": model.calibration.expected_calibration_error,
         },
         "bytes": {"model": folder_bytes(folder.current()), "folder": folder_bytes(folder.path)},

@@ -44,7 +44,7 @@ class Prediction:
 
     file: str
     top: tuple[Guess, ...] = ()  # most probable first
-    unknown: float = 0.0  # the share of known images that look more familiar than this one
+    unknown: float | None = None  # the share of known images that look more familiar; None: too few were held out
     error: str | None = None
 
 
@@ -79,16 +79,12 @@ def _predictions(
 
 
 def decode(photo: Photo, size: int) -> Tensor:
-    """(3, size, size) bytes, or a GcabError whatever goes wrong."""
+    """(3, size, size) bytes."""
     if isinstance(photo.source, GcabError):
         raise photo.source
-    source = io.BytesIO(photo.source) if isinstance(photo.source, bytes) else photo.source
-    try:
-        return read_image(source, size, "the image" if isinstance(photo.source, bytes) else photo.name)
-    except GcabError:
-        raise
-    except Exception as problem:  # one file that a decoder did not foresee must not stop a million others
-        raise GcabError(f"{photo.name} cannot be decoded ({problem}): save it as PNG.") from problem
+    if isinstance(photo.source, bytes):
+        return read_image(io.BytesIO(photo.source), size, "the image")
+    return read_image(photo.source, size)
 
 
 def answers(model: ContinualClassifier, decoding: Decoding, top: int, precision: Precision) -> Iterator[Prediction]:
@@ -106,7 +102,7 @@ def answers(model: ContinualClassifier, decoding: Decoding, top: int, precision:
 
 def judge(
     model: ContinualClassifier, images: Tensor, top: int, precision: Precision
-) -> list[tuple[tuple[Guess, ...], float]]:
+) -> list[tuple[tuple[Guess, ...], float | None]]:
     """For each of (n, 3, size, size) bytes the most probable classes and the unknown score."""
     try:
         with torch.autocast(model.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
@@ -116,7 +112,8 @@ def judge(
     task_of = [task.index + 1 for task in model.tasks for _ in task.names]
     labels = model.classes
     best = model.calibration.probabilities(logits).topk(min(top, len(labels)), dim=1)
-    unknown = model.calibration.unknown(logits).tolist()
+    told = model.calibration.tells_unknown
+    unknown = model.calibration.unknown(logits).tolist() if told else [None] * len(logits)
     rows = zip(best.values.tolist(), best.indices.tolist(), unknown, strict=True)
     return [
         (tuple(Guess(labels[k], p, task_of[k]) for p, k in zip(values, classes, strict=True)), score)

@@ -7,27 +7,19 @@ teach("birds.gcab", "photos/week2")    # new classes; week1 can be gone
 
 import hashlib
 import json
-import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median_low
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from gcab.config import to_dict
-from gcab.data.arrays import natural_size
-from gcab.data.decode import read_image
 from gcab.data.folder import labelled_files
 from gcab.errors import GcabError
 from gcab.learner import ContinualClassifier, Taught
-from gcab.lesson import Study
+from gcab.lesson import Photos, Study, common_size
 from gcab.model_folder import ModelFolder
 from gcab.runs.checkpoint import CheckpointStore
 from gcab.runs.files import saving
@@ -36,8 +28,6 @@ from gcab.version import VERSION
 
 CHECKPOINT_SECONDS = 10.0
 HELD_OUT = 0.2
-NAMED = 5  # unreadable photos that a sentence names
-SAMPLE = 25  # photos that decide on the size
 
 Event = dict[str, Any]  # {"event": "start" | "note" | "epoch" | "done", ...}, as `gcab learn --progress json` prints it
 
@@ -127,7 +117,7 @@ class Teaching:
         self,
         folder: ModelFolder,
         learner: ContinualClassifier,
-        photos: "Photos",
+        photos: Photos,
         held_out: float,
         patience: int | None,
         progress: Callable[[Event], object],
@@ -165,7 +155,8 @@ class Teaching:
         self.discard_work()
         last, *before = reversed(learner.taught)
         accuracy = {"held_out": last.accuracy, "previous": before[0].accuracy if before else None}
-        self.progress({"event": "done", "generation": generation, "accuracy": accuracy, "seconds": last.seconds})
+        which = {"generation": generation, "digest": self.folder.digest}
+        self.progress({"event": "done", **which, "accuracy": accuracy, "seconds": last.seconds})
         error = learner.calibration.expected_calibration_error
         return Result(generation, self.study.lesson.task.names, last, error, self.skipped)
 
@@ -271,55 +262,3 @@ def fingerprint(study: Study, before: str | None) -> str:
             digest.update(part.images.numpy().data)
             digest.update(part.labels.numpy().data)
     return digest.hexdigest()
-
-
-@dataclass(frozen=True)
-class Photos:
-    """The photos of a lesson in memory."""
-
-    pixels: Tensor  # (n, 3, size, size) bytes
-    labels: list[str]
-    unreadable: tuple[str, ...]  # a sentence for each that is left out
-
-    @classmethod
-    def read(cls, files: Sequence[Path], names: Sequence[str], size: int, skip_unreadable: bool) -> "Photos":
-        """All that can be read; the others are a reason to stop, unless they are to be skipped."""
-
-        def read(file: Path) -> Tensor | str:
-            try:
-                return read_image(file, size)
-            except GcabError as problem:
-                return str(problem).rstrip(".")
-
-        with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
-            found = list(zip(pool.map(read, files), names, strict=True))
-        unreadable = tuple(sentence for sentence, _ in found if isinstance(sentence, str))
-        if unreadable and not skip_unreadable:
-            raise GcabError(refusal(unreadable, len(files)))
-        labels = [name for image, name in found if isinstance(image, Tensor)]
-        lost = sorted(set(names) - set(labels))
-        if lost:
-            raise GcabError(f"no photo of the class '{lost[0]}' can be read: add some or remove its folder.")
-        return cls(torch.stack([image for image, _ in found if isinstance(image, Tensor)]), labels, unreadable)
-
-
-def common_size(files: Sequence[Path]) -> int:
-    """The size that suits most photos, judged by a few of them from all classes."""
-    sizes = []
-    for file in (*files[:: max(1, len(files) // SAMPLE)], *files):
-        with suppress(GcabError):
-            sizes.append(natural_size([file]))
-        if len(sizes) == min(SAMPLE, len(files)):
-            break
-    if not sizes:
-        raise GcabError(f"not one of {len(files)} photos can be read: check that they are images.")
-    return median_low(sizes)
-
-
-def refusal(unreadable: Sequence[str], total: int) -> str:
-    """One sentence about photos that stop a lesson."""
-    more = f"; and {len(unreadable) - NAMED} more" if len(unreadable) > NAMED else ""
-    return (
-        f"{len(unreadable)} of {total} photos cannot be read, so nothing was learned ({'; '.join(unreadable[:NAMED])}"
-        f"{more}): repair or remove them, or leave them out with --skip-unreadable."
-    )

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 
-from gcab.commands.verbs import AddVerb, settings_of
+from gcab.commands.verbs import AddVerb, say, settings_of
 from gcab.errors import GcabError
 
 EPILOG = """\
@@ -20,7 +19,7 @@ of its own. A model in use gets a new generation, which 'gcab undo' takes back.
 examples:
   gcab distill runs/digits/5/gcab/1-8f930253
   gcab distill runs/cifar100/10/gcab/1-0a1b2c3d --data data/cifar100 --capacity 0.6
-  gcab distill birds.gcab --data photos/week2/
+  gcab distill birds.gcab photos/week2/
 """
 
 
@@ -28,9 +27,8 @@ def register(verb: AddVerb) -> None:
     """Add the verbs of this file."""
     distill = verb("distill", distill_verb, "make a model fast: one pass for all tasks (GCAB-Fast)", EPILOG)
     distill.add_argument("model", type=Path, metavar="RUN|MODEL", help="a run folder of gcab, or a model folder")
-    distill.add_argument(
-        "--data", type=Path, metavar="DIR", help="the run's data set, or the folder of photos the model learned last"
-    )
+    distill.add_argument("photos", type=Path, nargs="?", metavar="FOLDER", help="the photos that a model learned last")
+    distill.add_argument("--data", type=Path, metavar="DIR", help="the data set of a run (or the photos, as FOLDER)")
     distill.add_argument(
         "--capacity", type=float, default=0.8, metavar="SHARE", help="of the decoder to use; the rest stays free (0.8)"
     )
@@ -44,13 +42,16 @@ def register(verb: AddVerb) -> None:
 def distill_verb(verb: argparse.Namespace, console: Console) -> None:
     from gcab.model_folder import ModelFolder
 
+    if verb.photos is not None and verb.data is not None:
+        raise GcabError("the images are named twice, as FOLDER and with --data: leave one out.")
+    images = verb.photos or verb.data
     if ModelFolder(verb.model).is_run:
-        of_run(verb, console)
+        of_run(verb, images, console)
     else:
-        of_model(verb, console)
+        of_model(verb, images, console)
 
 
-def of_run(verb: argparse.Namespace, console: Console) -> None:
+def of_run(verb: argparse.Namespace, data: Path | None, console: Console) -> None:
     """A table of both models, and where the new one is."""
     from rich.table import Table
 
@@ -59,7 +60,7 @@ def of_run(verb: argparse.Namespace, console: Console) -> None:
     from gcab.runs.folder import RunFolder
 
     run, device = RunFolder.open(verb.model), choose_device(verb.device)
-    figures = distil_run(run, verb.data, verb.capacity, verb.out, device, settings_of(verb.set), verb.command)
+    figures = distil_run(run, data, verb.capacity, verb.out, device, settings_of(verb.set), verb.command)
     table = Table(box=None, pad_edge=False)
     table.add_column("model")
     for heading in ("ACC_TAG", "ACC_TAW", "parameters", "bytes"):
@@ -79,7 +80,7 @@ def row(figures: dict[str, Any]) -> tuple[str, ...]:
     return *accuracy, f"{figures['parameters']:,}", f"{figures['bytes']:,}"
 
 
-def of_model(verb: argparse.Namespace, console: Console) -> None:
+def of_model(verb: argparse.Namespace, photos: Path | None, console: Console) -> None:
     """The next generation, or a folder of its own."""
     from gcab.learner import ContinualClassifier
     from gcab.methods.method import state_bytes
@@ -87,21 +88,20 @@ def of_model(verb: argparse.Namespace, console: Console) -> None:
 
     folder, settings = ModelFolder(verb.model), settings_of(verb.set)
     folder.current()
-    if verb.data is None:
-        raise GcabError("photos are missing: name the folder that the model learned last with --data DIR.")
-    if not verb.data.is_dir():
-        raise GcabError(f"there is no folder '{verb.data}': name the one that the model learned last.")
+    if photos is None:
+        raise GcabError("photos are missing: name the folder that the model learned last after the model.")
+    if not photos.is_dir():
+        raise GcabError(f"there is no folder '{photos}': name the one that the model learned last.")
     if verb.out is None:
-        folder.check_writable()
         with folder.locked():
             model = ContinualClassifier.load(folder.path, verb.device)
             before = state_bytes(model.method)
-            generation = folder.write(model.distill(verb.data, capacity=verb.capacity, settings=settings).save)
+            generation = folder.write(model.distill(photos, capacity=verb.capacity, settings=settings).save)
         where = f"{verb.model}  generation {generation}"
     else:
         model = ContinualClassifier.load(folder.path, verb.device)
         before = state_bytes(model.method)
-        model.distill(verb.data, capacity=verb.capacity, settings=settings).save(verb.out)
+        model.distill(photos, capacity=verb.capacity, settings=settings).save(verb.out)
         where = str(verb.out)
     after, used = state_bytes(model.method), 100 * verb.capacity
     say(
@@ -109,7 +109,3 @@ def of_model(verb: argparse.Namespace, console: Console) -> None:
         f"{where}: one pass for {len(model.tasks)} tasks, {len(model.classes)} classes, capacity {used:.0f} %, "
         f"{before:,} -> {after:,} bytes",
     )
-
-
-def say(console: Console, text: str) -> None:
-    console.print(escape(text), highlight=False, soft_wrap=True)

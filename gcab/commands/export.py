@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gcab.commands.verbs import AddVerb
+from gcab.commands.verbs import AddVerb, say
 from gcab.errors import GcabError
 
 SUFFIXES = {".onnx": "onnx", ".pt2": "torch"}
@@ -40,6 +40,7 @@ def export_verb(verb: argparse.Namespace, console: Console) -> None:
     if verb.opset is not None and kind != "onnx":
         raise GcabError("--opset is for ONNX files: leave it out here.")
 
+    from gcab.commands.lesson_display import amount
     from gcab.export import export_onnx, export_torch
     from gcab.learner import ContinualClassifier
 
@@ -49,14 +50,12 @@ def export_verb(verb: argparse.Namespace, console: Console) -> None:
     else:
         done = export_torch(model, verb.out, verb.with_preprocessing)
     runtime = "onnxruntime" if kind == "onnx" else "torch.export.load"
-    console.print(
-        f"{done.path}: {len(model.classes)} classes, {done.path.stat().st_size / 1e6:.2f} MB\n"
+    say(
+        console,
+        f"{done.path}: {len(model.classes)} classes, {amount(done.path.stat().st_size)}\n"
         f"input {done.metadata['input']}\n"
         f"checked with {runtime} on random images: probabilities differ from the model's by at most "
         f"{done.probabilities:.1g}, logits by {done.logits:.1g} of the largest",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
     )
 
 

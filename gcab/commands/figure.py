@@ -102,23 +102,20 @@ def made_runs(verb: argparse.Namespace, console: Console) -> "list[RunFolder] | 
 
 def show(jobs: "list[Job]", now: "list[Job]", data: Path | None, console: Console) -> None:
     """The runs by number, with what is left to do."""
-    from rich.table import Table
+    from gcab.paper.evidence import in_epochs
+    from gcab.paper.jobs import say, steps_left
 
-    from gcab.paper.jobs import steps_left
-    from gcab.report.tables import NOTHING
-
-    table = Table(box=None, pad_edge=False)
-    for heading in ("", "run", "epochs a task", "steps left", "state", "folder"):
-        table.add_column(heading, justify="right" if heading in ("", "epochs a task", "steps left") else "left")
-    left = [steps_left(job, data) if job in now else 0 for job in jobs]
-    for number, (job, steps) in enumerate(zip(jobs, left, strict=True), start=1):
+    total, uncounted, width = 0, 0, max(len(job.name) for job in jobs)
+    for number, job in enumerate(jobs, start=1):
+        steps = steps_left(job, data) if job in now else 0
+        uncounted += steps is None
+        total += steps or 0
+        counted = "? steps" if steps is None else f"{steps:,} steps left"
         state = job.state() if job in now else "not now"
-        counted = NOTHING if steps is None else f"{steps:,}"
-        table.add_row(str(number), job.name, str(job.config.training.epochs), counted, state, str(job.path))
-    console.print(table, highlight=False)
-    known = [steps for steps in left if steps is not None]
-    more = "" if len(known) == len(left) else " and those that only the data can tell: give --data DIR"
-    console.print(f"{sum(known):,} training steps in all{more}", highlight=False)
+        epochs = in_epochs(job.config.training.epochs)
+        say(console, f"{number:2}  {job.name:{width}}  {epochs} a task, {counted}, {state}  {job.path}")
+    more = f"; {uncounted} of {len(jobs)} runs need --data DIR to be counted" if uncounted else ""
+    say(console, f"{total:,} training steps in all{more}")
 
 
 def seeds_of(text: str) -> tuple[int, ...]:

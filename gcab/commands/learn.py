@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.markup import escape
 
-from gcab.commands.verbs import AddVerb, settings_of
+from gcab.commands.verbs import AddVerb, say, settings_of
 
 if TYPE_CHECKING:
     from gcab.audit import Audit
@@ -69,7 +69,7 @@ def register(verb: AddVerb) -> None:
     )
 
     info = verb("info", info_verb, "show what a model has learned: tasks, classes, accuracy, capacity left, size")
-    undo = verb("undo", undo_verb, "take a model back to before its last task")
+    undo = verb("undo", undo_verb, "take a model back to before its last change: the last task, or its distillation")
     audit = verb("audit", audit_verb, "list everything a model stores: every tensor, its bytes and its purpose")
     for added in (info, undo, audit):
         added.add_argument("model", type=Path, metavar="MODEL", help="a model folder")
@@ -104,9 +104,11 @@ def learn_verb(verb: argparse.Namespace, console: Console) -> None:
         result = teach(verb.model, verb.photos, **wishes, progress=display)
     taught = result.taught
     right = "" if taught.accuracy is None else f", {taught.accuracy:.1f} % of {taught.held_out} held-out photos right"
+    error = result.calibration_error
     display.say(
         f"{verb.model.name}  generation {result.generation}: learned {', '.join(result.classes)} "
         f"in {taught.epochs} epochs ({duration(taught.seconds or 0)}){right}"
+        + ("" if error is None else f", calibration error {100 * error:.1f} %")
     )
 
 
@@ -125,10 +127,8 @@ def show_overview(facts: dict[str, Any], console: Console) -> None:
     """Facts for people."""
     from rich.table import Table
 
+    from gcab.calibration import FEWEST
     from gcab.commands.lesson_display import amount
-
-    def say(text: str) -> None:
-        console.print(escape(text), highlight=False, soft_wrap=True)
 
     def known(value: Any, unit: str = "") -> str:
         return "-" if value is None else f"{value}{unit}"
@@ -136,11 +136,15 @@ def show_overview(facts: dict[str, Any], console: Console) -> None:
     encoder, calibration = facts["encoder"], facts["calibration"]
     before = [number for number in facts["generations"] if number < facts["generation"]]
     kept = f", generation {before[-1]} kept for undo" if before else ""
-    say(f"{facts['model']}  {facts['method']}, generation {facts['generation']}{kept}, written by gcab {facts['gcab']}")
     say(
+        console,
+        f"{facts['model']}  {facts['method']}, generation {facts['generation']}{kept}, written by gcab {facts['gcab']}",
+    )
+    say(
+        console,
         f"{facts['classes']} classes in {len(facts['tasks'])} tasks; images {facts['image_size']} x "
         f"{facts['image_size']} pixels; encoder {encoder['name'] or 'of its own'} (width {encoder['width']}, "
-        f"{encoder['blocks']} blocks, {encoder['heads']} heads)"
+        f"{encoder['blocks']} blocks, {encoder['heads']} heads)",
     )
     table = Table(box=None, pad_edge=False)
     for heading in ("task", "learned", "classes", "photos", "held out", "accuracy", "epochs"):
@@ -155,17 +159,22 @@ def show_overview(facts: dict[str, Any], console: Console) -> None:
     console.print(table, highlight=False)
     if facts["capacity_left"]:
         say(
+            console,
             "capacity left: "
-            + ", ".join(f"{100 * share:.0f} % {name}" for name, share in facts["capacity_left"].items())
+            + ", ".join(f"{100 * share:.0f} % {name}" for name, share in facts["capacity_left"].items()),
         )
     error = calibration["expected_calibration_error"]
     if calibration["images"]:
-        told = "too few photos to measure it" if error is None else f"{100 * error:.1f} %"
-        say(f"calibration error: {told} (on {calibration['images']} held-out photos)")
-    say(f"size: {amount(facts['bytes']['model'])}, the whole folder {amount(facts['bytes']['folder'])}")
+        told = "not measured (the last task has too few)" if error is None else f"{100 * error:.1f} %"
+        flags = "" if calibration["tells_unknown"] else f", below {FEWEST} no photo is flagged as unknown"
+        say(console, f"calibrated on {calibration['images']} held-out photos{flags}; calibration error: {told}")
+    say(console, f"size: {amount(facts['bytes']['model'])}, the whole folder {amount(facts['bytes']['folder'])}")
     if facts["interrupted"]:
         waiting = ", ".join(facts["interrupted"]["classes"])
-        say(f"a lesson is under way, or waits to be continued: {waiting} (after epoch {facts['interrupted']['epoch']})")
+        say(
+            console,
+            f"a lesson is under way, or waits to be continued: {waiting} (after epoch {facts['interrupted']['epoch']})",
+        )
 
 
 def undo_verb(verb: argparse.Namespace, console: Console) -> None:
@@ -174,11 +183,7 @@ def undo_verb(verb: argparse.Namespace, console: Console) -> None:
     folder = ModelFolder(verb.model)
     generation = folder.undo()
     names = [name for task in folder.description()["tasks"] for name in task]
-    console.print(
-        escape(f"{verb.model}  back to generation {generation}: {len(names)} classes ({', '.join(names)})"),
-        highlight=False,
-        soft_wrap=True,
-    )
+    say(console, f"{verb.model}  back to generation {generation}: {len(names)} classes ({', '.join(names)})")
 
 
 def audit_verb(verb: argparse.Namespace, console: Console) -> None:
@@ -201,19 +206,19 @@ def show_audit(found: "Audit", console: Console) -> None:
     table = Table(box=None, pad_edge=False)
     table.add_column("bytes", justify="right")
     for heading in ("shape", "kind", "tensor", "purpose"):
-        table.add_column(heading)
+        table.add_column(heading, overflow="fold")
     for stored in found.tensors:
         shape = " x ".join(map(str, stored.shape)) or "1"
         table.add_row(str(stored.bytes), shape, stored.dtype, escape(stored.name), escape(stored.purpose))
     console.print(table, highlight=False)
     total = sum(stored.bytes for stored in found.tensors)
-    console.print(f"{len(found.tensors)} tensors, {amount(total)} in all.", highlight=False)
+    say(console, f"{len(found.tensors)} tensors, {amount(total)} in all.")
     for name, size in found.files.items():
-        console.print(escape(f"{name}: {amount(size)}"), highlight=False, soft_wrap=True)
+        say(console, f"{name}: {amount(size)}")
     if found.strangers:
         names = ", ".join(found.strangers)
         console.print(f"[yellow]not of this model:[/] {escape(names)}", highlight=False, soft_wrap=True)
     if found.images:
         console.print(f"[bold red]{found.images} stored images are among them.[/]", highlight=False)
     else:
-        console.print("No image is among them.", highlight=False)
+        say(console, "No image is among them.")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from rich.console import Console
 
 from gcab.commands.prediction_formats import FORMATS
-from gcab.commands.verbs import AddVerb
+from gcab.commands.verbs import AddVerb, positive
 from gcab.errors import GcabError
 
 EPILOG = """\
@@ -18,7 +18,8 @@ IMAGES are files, folders (with all folders inside, in order of name), patterns 
 apart by how they begin.
 
 The unknown score is the share of known images that look more familiar than this one: 0.95 means stranger than
-95 % of them. Images with at least --unknown are flagged as none of the model's classes.
+95 % of them. Images with at least --unknown are flagged as none of the model's classes. A model that had fewer than 20
+held-out photos gives no score (-, null or empty) and flags nothing.
 
 --json gives an object per line: {"file", "top": [{"class", "probability", "task"}], "unknown", "flagged"}, or
 {"file", "error"}. --csv gives a row per image; text that a spreadsheet would run as a formula (from = + - @ on) gets a
@@ -51,12 +52,6 @@ def register(verb: AddVerb) -> None:
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="(float32)")
 
 
-def positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from 1 on")
-    return int(text)
-
-
 def share(text: str) -> float:
     try:
         value = float(text)
@@ -81,7 +76,8 @@ def predict_verb(verb: argparse.Namespace, console: Console) -> int:
     output = FORMATS[verb.form or "table"](console, errors, model, top, verb.unknown)
     done = failed = 0
     try:
-        with harmless_warnings(), counter(errors, shown=not console.is_terminal) as count:
+        with warnings.catch_warnings(), counter(errors, shown=not console.is_terminal) as count:
+            warnings.simplefilter("ignore")  # decoders warn of oddities that do not matter here
             for prediction in predict_files(model, photos, verb.batch, top, verb.precision):
                 output.write(prediction)
                 done += 1
@@ -94,17 +90,6 @@ def predict_verb(verb: argparse.Namespace, console: Console) -> int:
         raise GcabError("no image was named: give files, folders, patterns or a list of paths.")
     output.end(done, failed)
     return 2 if failed == done else int(failed > 0)
-
-
-@contextmanager
-def harmless_warnings() -> Iterator[None]:
-    """Decoders warn about oddities that do not matter here, and about a huge image, which is refused."""
-    from PIL import Image
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        yield
 
 
 @contextmanager

@@ -27,7 +27,6 @@ class Format(ABC):
 
     def __init__(self, console: Console, errors: Console, model: "ContinualClassifier", top: int, limit: float) -> None:
         self.console, self.errors, self.model, self.top, self.limit = console, errors, model, top, limit
-        self.scored = bool(model.calibration.familiarity)
 
     @abstractmethod
     def write(self, prediction: "Prediction") -> None:
@@ -39,7 +38,7 @@ class Format(ABC):
             said(self.errors, f"gcab: {failed} of {done} could not be read; each is listed with its error.")
 
     def flagged(self, prediction: "Prediction") -> bool:
-        return self.scored and prediction.unknown >= self.limit
+        return prediction.unknown is not None and prediction.unknown >= self.limit
 
     def put(self, text: str) -> None:
         """Write at once, for whoever reads along."""
@@ -64,7 +63,7 @@ class JsonLines(Format):
             {"class": guess.label, "probability": round(guess.probability, 6), "task": guess.task}
             for guess in prediction.top
         ]
-        unknown = round(prediction.unknown, 4)
+        unknown = None if prediction.unknown is None else round(prediction.unknown, 4)
         return {"file": prediction.file, "top": guesses, "unknown": unknown, "flagged": self.flagged(prediction)}
 
 
@@ -82,7 +81,8 @@ class Csv(Format):
             return
         guesses = [(str(guess.label), f"{guess.probability:.6f}", str(guess.task)) for guess in prediction.top]
         flagged = str(self.flagged(prediction)).lower()
-        self.row(prediction.file, f"{prediction.unknown:.4f}", flagged, *chain.from_iterable(guesses), "")
+        unknown = "" if prediction.unknown is None else f"{prediction.unknown:.4f}"
+        self.row(prediction.file, unknown, flagged, *chain.from_iterable(guesses), "")
 
     def row(self, *cells: str) -> None:
         line = io.StringIO()
@@ -107,8 +107,9 @@ class TableLines(Format):
         if prediction.error is not None:
             self.unreadable += [prediction.error] if len(self.unreadable) < MOST_LISTED else []
             return
+        unknown = "-" if prediction.unknown is None else f"{prediction.unknown:.2f}"
         for rank, guess in enumerate(prediction.top):
-            figures = (f"{guess.probability:.1%}", str(guess.task), f"{prediction.unknown:.2f}" if self.scored else "-")
+            figures = (f"{guess.probability:.1%}", str(guess.task), unknown)
             if rank == 0:
                 flag = FLAG if self.flagged(prediction) else ""
                 self.row(visible(prediction.file), visible(str(guess.label)), figures, "", flag)
@@ -122,6 +123,11 @@ class TableLines(Format):
             said(self.errors, f"  {sentence}")
         if failed > len(self.unreadable):
             said(self.errors, f"  and {failed - len(self.unreadable)} more; --json lists all.")
+        if not self.model.calibration.tells_unknown:
+            images = self.model.calibration.images
+            said(
+                self.errors, f"gcab: nothing is flagged as unknown: this model had too few held-out photos ({images})."
+            )
 
     def row(self, file: str, name: str, figures: tuple[str, ...], style: str, flag: str = "") -> None:
         cut = self.console.is_terminal  # a file or another program gets every name whole

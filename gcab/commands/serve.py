@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gcab.commands.verbs import AddVerb
+from gcab.commands.verbs import AddVerb, positive, say
 from gcab.errors import GcabError
 from gcab.serve.limits import MEBI, Limits
 
@@ -81,16 +81,10 @@ def serve_verb(verb: argparse.Namespace, console: Console) -> None:
         what = f"{service.describe()['name']} (generation {model.generation}, {len(model.classes)} classes)"
 
         def started() -> None:
-            console.print(f"{what} is served at {address(listener)}; Ctrl-C ends it.", highlight=False, soft_wrap=True)
+            say(console, f"{what} is served at {address(listener)}; Ctrl-C ends it.")
 
         run(make_app(service, door), listener, limits, started)
-    console.print("The server has ended.", highlight=False)
-
-
-def positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number above 0")
-    return int(text)
+    say(console, "The server has ended.")
 
 
 def port_number(text: str) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from rich.console import Console
+from rich.markup import escape
 
 from gcab.errors import GcabError
 
@@ -15,6 +16,18 @@ class AddVerb(Protocol):
     """Adds a verb and returns its parser, for the arguments."""
 
     def __call__(self, name: str, call: Call, summary: str, epilog: str = "") -> argparse.ArgumentParser: ...
+
+
+def say(console: Console, text: str) -> None:
+    """Lines as they are, however narrow the window: broken or coloured ones could not be searched for."""
+    console.print(escape(text), highlight=False, soft_wrap=True)
+
+
+def positive(text: str) -> int:
+    """The type of an argument that counts something."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number above 0")
+    return int(text)
 
 
 def settings_of(texts: Sequence[str]) -> dict[str, str]:

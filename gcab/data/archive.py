@@ -166,4 +166,6 @@ def unpack(archive: Path, members: Mapping[str, Path]) -> None:
 
 
 def _hidden(name: str) -> bool:
-    return any(part.startswith(".") for part in PurePosixPath(name).parts)
+    """What a system puts beside photos and does not show."""
+    path = PurePosixPath(name)
+    return path.name.lower() in ("thumbs.db", "desktop.ini") or any(part.startswith(".") for part in path.parts)

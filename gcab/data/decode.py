@@ -5,6 +5,8 @@ until its short side is `size`, and cropped to its centre square.
 """
 
 import os
+import threading
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +24,7 @@ from gcab.errors import GcabError
 MOST_PIXELS = 64_000_000
 # Only formats that Pillow reads by itself: EPS, for one, would start another program.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+OPENING = threading.Lock()  # how warnings are treated is the same for all threads
 
 Progress = Callable[[int, int], None]  # (done, total)
 
@@ -51,7 +54,9 @@ def open_image(source: Path | IO[bytes], name: str | None = None, enough: int | 
         raise GcabError(f"{label} is empty (0 bytes): remove it or fetch it again.")
     source.seek(0)
     try:
-        image = Image.open(source, formats=FORMATS)
+        with OPENING, warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            image = Image.open(source, formats=FORMATS)  # its header only
     except UnidentifiedImageError as problem:
         raise GcabError(f"{label} is not an image that can be read: remove it or save it as PNG.") from problem
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as problem:
@@ -115,7 +120,12 @@ def _upright_rgb(image: Image.Image, label: str, enough: int | None = None) -> I
         raise _damaged(label, problem) from problem
     if frames > 1 and image.format != "MPO":  # an MPO is a photo whose further frames are previews
         raise GcabError(f"{label} is animated or has several pages ({frames}): save one of them as PNG.")
-    return _rgb(upright, label)
+    try:
+        return _rgb(upright, label)
+    except GcabError:
+        raise
+    except Exception as problem:  # an odd palette or mode, or no memory left
+        raise _damaged(label, problem) from problem
 
 
 def _rgb(image: Image.Image, label: str) -> Image.Image:

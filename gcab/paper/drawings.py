@@ -1,6 +1,7 @@
 """The paper's figures, one function for each recipe: same axes, drawn from the lines of `numbers`."""
 
 from collections.abc import Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,6 @@ from gcab.evaluation.metrics import incremental_tag
 from gcab.paper.evidence import Record, by_scenario, title_of
 from gcab.paper.published import ACCURACY
 from gcab.paper.recipes import SWEEPS
-from gcab.report.figures import FIGURES
 from gcab.report.plotting import (
     MARKERS,
     METHOD_COLOURS,
@@ -20,6 +20,7 @@ from gcab.report.plotting import (
     looks,
     mean_curve,
     panels,
+    style_key,
     task_axis,
 )
 from gcab.report.tables import results_of
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 Lines = Sequence[Record]
 PUBLISHED = "#222222"  # the paper's own numbers
+GATES = {"Input gate, %": "--", "Hidden gate, %": ":"}
 GREEK = {"lambda_gcab": "λ_GCAB", "lambda_pfr": "λ_pfr"}
 
 
@@ -90,20 +92,28 @@ def ablation(runs: Sequence[RunFolder], lines: Lines) -> "Figure":  # noqa: ARG0
         rows = list(dict.fromkeys(line["Row"] for line in mine))
         if "joint" in rows:
             rows = [*(row for row in rows if row != "joint"), "joint"]
+        twice = {line["Row"] for line in mine if line["Class statistics"]}
+        twice &= {line["Row"] for line in mine if not line["Class statistics"]}
+
+        def place_of(line: Record, rows: list[str] = rows, twice: set[str] = twice) -> float:
+            """Beside the row's other bar, if it has one."""
+            aside = 0.2 if line["Class statistics"] else -0.2
+            return rows.index(line["Row"]) + (aside if line["Row"] in twice else 0.0)
+
         for statistics, colour, label in (
             ("", PALETTE[5], "without class statistics, as in the paper"),
             ("✓", PALETTE[0], "with class statistics (extended)"),
         ):
             chosen = [line for line in mine if line["Class statistics"] == statistics]
-            places = [rows.index(line["Row"]) + (0.2 if statistics else -0.2) for line in chosen]
+            places = [place_of(line) for line in chosen]
             values = [line["ACC_TAG"] for line in chosen]
             axes.barh(places, values, height=0.38, color=colour, label=label)
             for place, value in zip(places, values, strict=True):
-                axes.text(value + 0.8, place, f"{value:.1f}", va="center", fontsize=9)
-        published = [(line["Paper ACC_TAG"], rows.index(line["Row"])) for line in mine if line["Paper ACC_TAG"]]
-        if published:
-            values, places = zip(*published, strict=True)
-            axes.plot(values, [place - 0.2 for place in places], "D", color=PUBLISHED, markersize=5, label="the paper")
+                shade = "white" if statistics and value > 5 else PUBLISHED  # short bars do not reach under their number
+                axes.text(0.8, place, f"{value:.1f}", va="center", fontsize=9, color=shade)
+        if known := [line for line in mine if line["Paper ACC_TAG"]]:
+            values, places = [line["Paper ACC_TAG"] for line in known], [place_of(line) for line in known]
+            axes.plot(values, places, "D", color=PUBLISHED, markersize=5, label="the paper")
         axes.set_yticks(range(len(rows)), rows)
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
@@ -129,6 +139,9 @@ def hyperparameters(runs: Sequence[RunFolder], lines: Lines) -> "Figure":
         own = getattr(resolve(runs[0].scenario, "gcab", profile).options, weight)
         axes.axvline(own, color="#888888", linestyle=":", linewidth=1.5, label=f"profile {profile}")
         axes.set_xscale("log")
+        ticks = sorted({line["Value"] for line in mine})
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.minorticks_off()
         axes.set_ylim(0, max([line["ACC_TAG"] for line in mine], default=100) * 1.15 + 1)
         axes.set_xlabel(GREEK[weight])
         axes.set_ylabel("ACC_TAG, %")
@@ -137,9 +150,22 @@ def hyperparameters(runs: Sequence[RunFolder], lines: Lines) -> "Figure":
 
 
 def capacity(runs: Sequence[RunFolder], lines: Lines) -> "Figure":  # noqa: ARG001
-    """The report's own figure, with a curve for each scenario."""
-    figure = FIGURES["capacity"].function(runs)
-    assert figure is not None, "lines exist only for runs with gates"
+    """Units in use over tasks, a curve for each scenario, as in figure compression; thin: each gate by itself."""
+    curves = list(dict.fromkeys((line["Scenario"], line["Method"]) for line in lines))
+    several = len({scenario for scenario, _ in curves}) < len(curves)
+    figure, (axes,) = panels(1, 1, height=4.2, width=1.4 * PANEL_WIDTH)
+    for (scenario, method), colour, marker in zip(curves, cycle(PALETTE), cycle(MARKERS)):
+        mine = [line for line in lines if (line["Scenario"], line["Method"]) == (scenario, method)]
+        label = f"{scenario}, {method}" if several else scenario
+        mean_curve(axes, [[line["Mean, %"] for line in mine]], label, colour, marker)
+        for gate, style in GATES.items():
+            axes.plot([line["Task"] for line in mine], [line[gate] for line in mine], style, color=colour, linewidth=1)
+    for gate, style in GATES.items():
+        style_key(axes, style, gate.removesuffix(", %").lower())
+    task_axis(axes, 1, max(line["Task"] for line in lines))
+    axes.set_ylim(0, 103)
+    axes.set_ylabel("capacity used, %")
+    legend_below(figure, axes)
     return figure
 
 
@@ -156,7 +182,8 @@ def distillation(runs: Sequence[RunFolder], lines: Lines) -> "Figure":  # noqa: 
             axes.axhline(teacher[column], color=colour, linestyle="--", linewidth=1.5, label=f"GCAB, {column}")
         axes.set_xticks([20, 40, 60, 80, 100])
         axes.set_xlim(15, 105)
-        axes.set_ylim(0, 102)
+        lowest = min(line["ACC_TAG"] for line in (teacher, *students))
+        axes.set_ylim(max(0, 10 * (lowest // 10 - 1)), 102)
         axes.set_xlabel("capacity used, %")
         axes.set_title(f"{scenario}, {run}" if several else scenario)
     grid[0].set_ylabel("accuracy after the last task, %")

@@ -74,6 +74,11 @@ def epochs_of(run: RunFolder) -> int:
     return int(run.config["training"]["epochs"])
 
 
+def in_epochs(count: int) -> str:
+    """In words."""
+    return f"{count} epoch{'s' * (count > 1)}"
+
+
 def full_schedule(scenario: str) -> int:
     """Epochs a task in the paper, or for a data set that it does not have, as `gcab train` has them."""
     return int(scenario_preset(scenario).get("training.epochs", TrainingConfig().epochs))
@@ -82,8 +87,9 @@ def full_schedule(scenario: str) -> int:
 def reduced(runs: Sequence[RunFolder]) -> str:
     """A sentence that says how far the schedule was cut; nothing where it was not."""
     cut = {(epochs_of(run), full_schedule(run.scenario)) for run in runs}
-    said = [f"{few} epoch{'s' * (few > 1)} a task instead of {full}" for few, full in sorted(cut) if few < full]
-    return f"Reduced schedule: {', '.join(said)}" if said else ""
+    said = [f"{in_epochs(few)} a task instead of {full}" for few, full in sorted(cut) if few < full]
+    whose = "" if len(said) == len(cut) else " of some runs"
+    return f"Reduced schedule{whose}: {', '.join(said)}" if said else ""
 
 
 def accuracies(measured: Sequence[Mapping[str, Any]]) -> Record:

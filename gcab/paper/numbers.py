@@ -15,6 +15,7 @@ from gcab.paper.evidence import (
     distilled,
     epochs_of,
     fast_title,
+    in_epochs,
     timings,
     title_of,
 )
@@ -82,11 +83,13 @@ def ablation(runs: Sequence[RunFolder]) -> list[Record]:
             options = config["options"] if config["method"] == "gcab" else {}
             name, statistics = component(config), bool(options.get("statistics"))
             drift, compensated = options.get("drift"), bool(options.get("compensation"))
-            profile = "" if config["profile"] == DEFAULT_PROFILE else f", {config['profile']}"
+            apart = [config["profile"]] if config["profile"] != DEFAULT_PROFILE else []
+            if len({epochs_of(other.runs[0]) for other in groups}) > 1:
+                apart.append(in_epochs(epochs_of(group.runs[0])))
             lines.append(
                 {
                     "Scenario": scenario,
-                    "Row": name + profile,
+                    "Row": ", ".join([name, *apart]),
                     "Gates": MARK[bool(options) and options["network"]["gates"]],
                     "PFR": MARK[drift == "pfr"],
                     "Compensation": MARK[drift == "pfr" and compensated],
@@ -97,8 +100,12 @@ def ablation(runs: Sequence[RunFolder]) -> list[Record]:
                     "Seconds": mean(group.values("seconds")),
                 }
             )
-    order = [*COMPONENTS, *(line["Row"] for line in lines)]
-    return sorted(lines, key=lambda line: (line["Scenario"], bool(line["Class statistics"]), order.index(line["Row"])))
+    names = [line["Row"].partition(",")[0] for line in lines]
+    order = {name: place for place, name in reversed(list(enumerate([*COMPONENTS, *names])))}
+    return sorted(
+        lines,
+        key=lambda line: (line["Scenario"], bool(line["Class statistics"]), order[line["Row"].partition(",")[0]]),
+    )
 
 
 def component(config: dict[str, Any]) -> str:

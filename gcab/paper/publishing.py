@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+NAMES = ("Method", "Row", "Run", "Weight")  # come first in a table
+MARKS = ("Gates", "PFR", "Compensation")  # which a row's name tells too
+SHARED = ("Scenario", "Epochs", "Seeds")  # columns only where lines differ in them
+
+
 class Exhibit(NamedTuple):
     """What is made of a recipe's runs; there are no lines where the runs lack what it needs."""
 
@@ -61,8 +66,8 @@ EXHIBITS: dict[str, Exhibit] = {
         numbers.runtime,
         drawings.runtime,
         "a run with its model",
-        "One image, float32, medians; MACs are counted, one is two FLOPs. The paper calls its number GFLOPs. Recorded: "
-        "as a CUDA graph.",
+        "One image, float32, medians, which training does not change; MACs are counted, one is two FLOPs; the paper "
+        "calls its number GFLOPs. Recorded: as a CUDA graph.",
     ),
     "memory": Exhibit(
         numbers.memory,
@@ -74,7 +79,7 @@ EXHIBITS: dict[str, Exhibit] = {
 
 
 def publish(name: str, runs: Sequence[RunFolder], out: Path, command: str) -> Table:
-    """Write the folder `out`; returns the table."""
+    """Write the folder `out`; returns the table for a terminal, which is narrow."""
     recipe, exhibit, runs = RECIPES[name], EXHIBITS[name], finished(runs)
     lines = exhibit.lines(runs)
     if not lines:
@@ -82,7 +87,7 @@ def publish(name: str, runs: Sequence[RunFolder], out: Path, command: str) -> Ta
     schedule = reduced(runs)
     title = f"{recipe.title}. {schedule}" if schedule else recipe.title
     table = table_of(title, lines, exhibit.note)
-    picture = draw(exhibit, runs, lines, title)
+    picture = draw(exhibit, runs, lines, [recipe.title, schedule])
     log = [copy_log(run, out) for run in runs]
     for kind in ("png", "svg"):
         save(picture, out / f"{name}.{kind}", kind)
@@ -105,25 +110,29 @@ def publish(name: str, runs: Sequence[RunFolder], out: Path, command: str) -> Ta
         f"{markdown(table)}\n## Runs\n\n{markdown(runs_table(log))}"
     )
     write_bytes(out / f"{name}.md", text.encode())
-    return table
+    return table_of(title, [{key: line[key] for key in line if key not in MARKS} for line in lines], exhibit.note)
 
 
-def draw(exhibit: Exhibit, runs: Sequence[RunFolder], lines: Sequence[Record], title: str) -> "Figure":
+def draw(exhibit: Exhibit, runs: Sequence[RunFolder], lines: Sequence[Record], titles: Sequence[str]) -> "Figure":
     """In the reports' style; a reduced schedule is said in the picture itself."""
     import matplotlib as mpl
 
     with mpl.rc_context(STYLE):
         figure = exhibit.figure(runs, lines)
-        figure.set_figheight(figure.get_figheight() + 0.35)
-        figure.suptitle(title, fontsize=11)
+        figure.set_figheight(figure.get_figheight() + 0.5)
+        figure.suptitle("\n".join(filter(None, titles)), fontsize=11)
         return figure
 
 
-def table_of(title: str, lines: Sequence[Record], note: str) -> Table:
-    """Text of all columns that have a value in some line, names before numbers."""
-    names = list(dict.fromkeys(column for line in lines for column in line))
+def table_of(title: str, lines: Sequence[Record], note: str = "") -> Table:
+    """Text of all columns that have a value in some line; circumstances that are the same everywhere join the note."""
+    names = dict.fromkeys(column for line in lines for column in line)
     filled = [name for name in names if any(line.get(name) not in (None, "") for line in lines)]
-    return Table(title, filled, [[cell(line.get(name)) for name in filled] for line in lines], note)
+    shared = [name for name in SHARED if name in filled and len({line.get(name) for line in lines}) == 1]
+    columns = sorted((name for name in filled if name not in shared), key=lambda name: name not in NAMES)
+    common = ", ".join(f"{name.lower()} {cell(lines[0][name])}" for name in shared)
+    said = f"{common.capitalize()}. {note}".strip() if common else note
+    return Table(title, columns, [[cell(line.get(name)) for name in columns] for line in lines], said)
 
 
 def cell(value: Any) -> str:
@@ -142,7 +151,7 @@ def markdown(table: Table) -> str:
 
 
 def copy_log(run: RunFolder, out: Path) -> Record:
-    """Everything small that was measured goes along; weights and predictions stay. Returns where it is, and its origin."""
+    """All small files go along, weights and predictions stay; returns where they are now and where they come from."""
     folder = out / run.scenario / run.method / f"{run.seed}-{run.group.rpartition('/')[2]}"
     names = ["config.json", "metrics.jsonl"]
     for pattern in ("fast-*/fast.json", "runtime-*.json"):
@@ -176,7 +185,7 @@ def runs_table(log: Sequence[Record]) -> Table:
         }
         for entry in log
     ]
-    return table_of("Runs", lines, "")
+    return table_of("Runs", lines)
 
 
 def default_folder(name: str, runs: Sequence[RunFolder]) -> Path:

@@ -56,7 +56,10 @@ def make_app(service: Service, door: Door) -> Gate:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         service.batcher.start()
+        watch = asyncio.create_task(service.watch())
         yield
+        watch.cancel()
+        await asyncio.wait([watch])
         await service.teacher.stop()
         await service.batcher.stop()
 
@@ -168,7 +171,8 @@ def add_predict(api: FastAPI, service: Service) -> None:
         service.metrics.images["predicted"] += len(found) - len(refused)
         if refused and len(found) == 1:
             raise refused[0]
-        return JSONResponse({"model": {"generation": model.generation}, "predictions": [answer for answer, _ in found]})
+        answered = {"generation": model.generation, "digest": model.digest}
+        return JSONResponse({"model": answered, "predictions": [answer for answer, _ in found]})
 
     async def one(
         model: ServedModel, file: UploadFile, top: int, attention: bool

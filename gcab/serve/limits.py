@@ -28,6 +28,7 @@ class Limits:
     body_seconds: float = 60.0  # until its body is complete
     answer_seconds: float = 30.0  # until an answer is ready, and until it is taken
     stop_seconds: float = 10.0  # for the requests under way when the server is told to stop
+    look_seconds: float = 2.0  # between looks at the folder, which another process may have taught
     zip_files: int = 5_000
     zip_bytes: int = 2048 * MEBI  # unpacked
     zip_ratio: int = 100  # unpacked bytes for each packed one; photos have about 1

@@ -43,6 +43,7 @@ class Model(Shape):
     version: str
     method: str
     generation: int
+    digest: str = Field(description="Names these very weights; after an undo, generations come again.")
     image_size: int
     classes: list[ServedClass]
     tasks: list[ServedTask]
@@ -72,7 +73,9 @@ class Attention(Shape):
 class Prediction(Shape):
     file: str
     top: list[Guess]
-    unknown: float = Field(description="Share of held-out known images that look more familiar than this one.")
+    unknown: float | None = Field(
+        description="Share of held-out known images that look more familiar; null where fewer than 20 were held out."
+    )
     flagged: bool
     tasks: list[TaskShare]
     answered_by: int
@@ -86,6 +89,7 @@ class Unreadable(Shape):
 
 class Answering(Shape):
     generation: int
+    digest: str
 
 
 class Predictions(Shape):

@@ -3,21 +3,22 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from gcab.calibration import FLAGGED
 from gcab.devices import suitable_threads
 from gcab.errors import GcabError
 from gcab.inference import fast_predictor
 from gcab.learner import ContinualClassifier
 from gcab.methods.method import state_bytes
+from gcab.prediction import Precision
 from gcab.serve.attention import attention_maps
 from gcab.version import VERSION
 
-Precision = Literal["float32", "bfloat16"]
-FLAGGED = 0.95  # stranger than this share of held-out known images: "none of these"
+SIZES = (1, 2, 4, 8, 16, 32)  # of batches: up to what a server gathers by default
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Scores:
     """What the network says about one image."""
 
     probabilities: Tensor  # (classes,)
-    unknown: float
+    unknown: float | None  # None: too few held-out images to say
     maps: Tensor | None  # (passes, N) in 0..1, where they were asked for and the method has them
 
 
@@ -44,7 +45,7 @@ class ServedModel:
     def __init__(self, classifier: ContinualClassifier, inference: Inference) -> None:
         self.method, self.device = classifier.method, classifier.device
         self.image_size, self.calibration = classifier.image_size, classifier.calibration
-        self.generation = classifier.generation or 0
+        self.generation, self.digest = classifier.generation or 0, classifier.digest or ""
         self.classes = [str(label) for label in classifier.classes]
         self.tasks = [task.index + 1 for task in classifier.tasks for _ in task.names]  # of each class, from 1
         self.taught, self.method_name, self.precision = classifier.taught, classifier.config.method, inference.precision
@@ -56,9 +57,10 @@ class ServedModel:
     def load(cls, folder: Path, inference: Inference) -> "ServedModel":
         """The current model of a folder, tried out on blank images."""
         model = cls(ContinualClassifier.load(folder, device=inference.device), inference)
-        blank = torch.zeros(2, 3, model.image_size, model.image_size, dtype=torch.uint8)
+        blank = torch.zeros(SIZES[-1], 3, model.image_size, model.image_size, dtype=torch.uint8)
         try:
-            for count in (1, 2):  # a compiled network takes its time now, not in the first request
+            # Compiling and recording take their time now, not in the first request; a GPU records each size by itself.
+            for count in SIZES if model.device.type == "cuda" else SIZES[:2]:
                 model.scores(blank[:count], [True] * count)
         except Exception as problem:
             if inference.compiled:
@@ -77,7 +79,8 @@ class ServedModel:
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bfloat16"):
                 maps = attention_maps(self.method, images[asked.to(self.device)]) if len(asked) else None
         probabilities = self.calibration.probabilities(logits)
-        unknown = self.calibration.unknown(logits).tolist()
+        scores = self.calibration.unknown(logits).tolist()
+        unknown = scores if self.calibration.tells_unknown else [None] * len(pixels)
         own_maps = {} if maps is None else dict(zip(asked.tolist(), maps.cpu(), strict=True))
         return [Scores(probabilities[row], unknown[row], own_maps.get(row)) for row in range(len(pixels))]
 
@@ -89,11 +92,11 @@ class ServedModel:
             for probability, index in zip(best.values.tolist(), best.indices.tolist(), strict=True)
         ]
         mass = torch.zeros(max(self.tasks)).index_add(0, torch.tensor(self.tasks) - 1, scores.probabilities)
-        answer = {
+        answer: dict[str, Any] = {
             "file": file,
             "top": listed,
-            "unknown": round(scores.unknown, 6),
-            "flagged": scores.unknown >= FLAGGED,
+            "unknown": None if scores.unknown is None else round(scores.unknown, 6),
+            "flagged": scores.unknown is not None and scores.unknown >= FLAGGED,
             "tasks": [{"task": task, "probability": round(p, 6)} for task, p in enumerate(mass.tolist(), start=1)],
             "answered_by": self.tasks[int(best.indices[0])],
         }
@@ -111,6 +114,7 @@ class ServedModel:
             "version": VERSION,
             "method": self.method_name,
             "generation": self.generation,
+            "digest": self.digest,
             "image_size": self.image_size,
             "classes": [{"name": name, "task": task} for name, task in zip(self.classes, self.tasks, strict=True)],
             "tasks": [

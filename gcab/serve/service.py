@@ -1,6 +1,7 @@
 """The model folder behind the server: which model answers now, and how it is exchanged for another."""
 
 import asyncio
+import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from gcab.serve.batching import Batcher
 from gcab.serve.limits import Limits, RequestError
 from gcab.serve.metrics import Metrics
 from gcab.serve.served import Inference, ServedModel
-from gcab.serve.teaching import Teacher
+from gcab.serve.teaching import Teacher, remove_abandoned
 from gcab.serve.wording import without_paths
 
 
@@ -25,11 +26,13 @@ class Service:
         self.inference, self.limits, self.allow_teach = inference, limits, allow_teach
         if allow_teach:
             self.folder.check_writable()
+            remove_abandoned()
         self.model = ServedModel.load(self.path, inference)
         self.metrics = Metrics()
         self.batcher = Batcher(limits, self.metrics)
         learn = (sys.executable, "-m", "gcab", "learn", "--device", inference.device)
         self.teacher = Teacher(self, limits, learn)
+        self.reloading = asyncio.Lock()
 
     def describe(self) -> dict[str, Any]:
         """The answer to GET /model."""
@@ -50,11 +53,29 @@ class Service:
         return self.model.recorded_accuracy()
 
     async def reload(self) -> None:
-        """One assignment: requests in flight keep the model they began with."""
-        try:
-            self.model = await asyncio.to_thread(ServedModel.load, self.path, self.inference)
-        except GcabError as problem:
-            raise RequestError(500, without_paths(str(problem), self.path)) from problem
+        """Serve the folder's current model; requests in flight keep the one they began with."""
+        async with self.reloading:
+            try:
+                if await asyncio.to_thread(lambda: self.folder.digest) != self.model.digest:
+                    self.model = await asyncio.to_thread(ServedModel.load, self.path, self.inference)
+            except GcabError as problem:
+                raise RequestError(500, without_paths(str(problem), self.path)) from problem
+
+    async def watch(self) -> None:
+        """Notice what other processes teach the folder; a model that cannot be read leaves the one before in place."""
+        last = ""
+        while True:
+            await asyncio.sleep(self.limits.look_seconds)
+            complaint = ""
+            try:
+                await self.reload()
+            except RequestError as problem:
+                complaint = problem.sentence
+            except Exception as problem:  # whatever it is, the next look may be luckier
+                complaint = repr(problem)
+            if complaint and complaint != last:
+                logging.getLogger("gcab.serve").error("the model in the folder cannot be served: %s", complaint)
+            last = complaint
 
     def check_teachable(self) -> None:
         if not self.allow_teach:

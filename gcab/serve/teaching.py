@@ -7,18 +7,22 @@ import logging
 import os
 import secrets
 import shutil
+import stat
 import sys
 import tempfile
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO, Any, Literal, Protocol
 
+from gcab.errors import GcabError
+from gcab.runs.lock import RunLock
 from gcab.serve.archive import unpack
 from gcab.serve.limits import Limits, RequestError
 from gcab.serve.wording import without_paths
 
+PREFIX = "gcab-teach-"
 EVENTS = 200
 LONGEST_LINE = 2**16
 NOT_PASSED_ON = frozenset(("GCAB_TOKEN", "FORCE_COLOR"))  # to the process that learns
@@ -72,17 +76,14 @@ class Teacher:
 
     async def start(self, archive: IO[bytes]) -> str:
         """Check and unpack a zip, begin to learn from it and return the lesson's name; only inside `alone`."""
-        folder = Path(tempfile.mkdtemp(prefix="gcab-teach-"))
-        photos = folder / "photos"
-        try:
+        with contextlib.ExitStack() as unpacking:
+            photos = unpacking.enter_context(place_for_photos())
             await asyncio.to_thread(unpack, archive, photos, self.limits)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
+            kept = unpacking.pop_all()
         self.state, self.error = "running", None
         self.events.clear()
         self.accuracy_before, self.accuracy_after = self.place.recorded_accuracy(), None
-        self.lesson = asyncio.create_task(self.teach(folder, photos))
+        self.lesson = asyncio.create_task(self.teach(photos, kept))
         return secrets.token_hex(8)
 
     async def stop(self) -> None:
@@ -91,8 +92,8 @@ class Teacher:
             self.lesson.cancel()
             await asyncio.wait([self.lesson])
 
-    async def teach(self, folder: Path, photos: Path) -> None:
-        """The lesson, to its good or bad end; the photos are gone afterwards, unless the server itself is killed."""
+    async def teach(self, photos: Path, kept: contextlib.ExitStack) -> None:
+        """The lesson, to its good or bad end; `kept` then removes the photos."""
         state: Literal["done", "failed"] = "failed"
         try:
             await self.run(photos)
@@ -108,7 +109,7 @@ class Teacher:
             self.error = UNEXPECTED
             logging.getLogger("gcab.serve").exception("a lesson failed")
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            kept.close()
             self.state, self.busy = state, False
 
     async def run(self, photos: Path) -> None:
@@ -149,6 +150,27 @@ class Teacher:
                 event = json.loads(line)
                 if isinstance(event, dict) and "event" in event:
                     self.events.append(told(event, photos, self.place.path))
+
+
+@contextlib.contextmanager
+def place_for_photos() -> Iterator[Path]:
+    """Where the photos of one lesson may be; they are gone afterwards, and locked so that no other server does that."""
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+    try:
+        with RunLock(folder):
+            yield folder / "photos"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_abandoned() -> None:
+    """Photos that a killed server left behind: nobody holds their lock any more."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError, GcabError):
+            entry = folder.lstat()
+            if stat.S_ISDIR(entry.st_mode) and entry.st_uid == os.getuid():  # anyone may put things in this place
+                with RunLock(folder):
+                    shutil.rmtree(folder)
 
 
 def told(value: Any, *places: Path) -> Any:

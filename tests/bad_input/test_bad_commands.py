@@ -55,6 +55,7 @@ def test_the_nearest_name_is_offered(
         ([*TRAIN, "--training.warmup_epochs", "-3"], "training.warmup_epochs is -3: give 0 or more."),
         ([*TRAIN, "--options.compensation", "maybe"], "options.compensation cannot be 'maybe': give true or false."),
         ([*TRAIN, "--set", "training.epochs"], "--set needs KEY=VALUE"),
+        (["lern"], "unknown command 'lern': did you mean 'learn'?"),
         ([*TRAIN, "--seed", "one"], "argument --seed: invalid int value: 'one'"),
         ([*TRAIN, "--method", "finetune", "--options.drift", "none"], "unknown argument '--options.drift'"),
         ([*TRAIN, "--encoder.heads", "5"], "encoder.width 64 is not a multiple of encoder.heads 5."),

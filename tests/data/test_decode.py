@@ -3,6 +3,7 @@
 import io
 import random
 import struct
+import warnings
 import zlib
 from pathlib import Path
 
@@ -205,10 +206,24 @@ def test_gigantic_header_is_refused_before_decoding(tmp_path: Path, side: int) -
         read_image(forged_png(tmp_path / "huge.png", side, side), 4)
 
 
-@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-def test_gigantic_header_is_refused_when_pillow_only_warns(tmp_path: Path) -> None:
-    with pytest.raises(GcabError, match=r"huge\.png has more than 64 million pixels"):
-        read_image(forged_png(tmp_path / "huge.png", 10000, 10000), 4)
+def test_gigantic_header_is_refused_without_a_warning_however_warnings_are_set(tmp_path: Path) -> None:
+    huge = [forged_png(tmp_path / f"huge{number}.png", 10000, 10000) for number in range(40)]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        before = list(warnings.filters)
+        with pytest.raises(GcabError, match=r"huge\d+\.png has more than 64 million pixels"):
+            decode_many(huge, 4)  # in several threads
+        assert list(warnings.filters) == before
+    assert told == []
+
+
+def test_what_no_reader_foresaw_is_said_like_any_other_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def surprised(*_: object) -> Image.Image:
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr("gcab.data.decode._rgb", surprised)
+    with pytest.raises(GcabError, match=r"a\.png is damaged or cut short \(by zero\)"):
+        read_image(saved(tmp_path / "a.png", flat("L", 3)), 4)
 
 
 def test_largest_allowed_header_is_not_called_too_large(tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ def test_size_of_the_share(tmp_path: Path, count: int, tested: int) -> None:
 def test_hidden_files_are_ignored(animals: Path) -> None:
     before = load(animals, "train", 4)
     (animals / "cat" / ".DS_Store").write_text("x")
+    (animals / "cat" / "Thumbs.db").write_text("x")
     (animals / "README.txt").write_text("about my pets")
     picture(animals / ".cache" / "a.png")
     picture(animals / "dog" / ".thumbs" / "a.png")

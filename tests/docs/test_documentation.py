@@ -1,6 +1,7 @@
 """The documents say what is so: every name, link, command, setting and example in them is tried."""
 
 import ast
+import inspect
 import json
 import re
 import shlex
@@ -16,12 +17,19 @@ from gcab.config import PROFILES, SCENARIOS, RunConfig, leaves, override, resolv
 from gcab.data.registry import DATASETS
 from gcab.learner import ContinualClassifier
 from gcab.methods.registry import methods
+from gcab.paper.recipes import RECIPES
 from gcab.runs.folder import find_runs
+from gcab.serve.app import make_app
+from gcab.serve.limits import Limits
+from gcab.serve.metrics import Metrics
+from gcab.serve.security import OPEN_PATHS
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 PAPER_MAP = ROOT / "docs" / "paper-map.md"
 ADD_A_METHOD = ROOT / "docs" / "add-a-method.md"
+SERVING = ROOT / "docs" / "serving.md"
+SHELL = re.compile(r" \|+ | > |; ")  # where the arguments of a command end
 DOCUMENTS = [README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 # Every label of the paper's source, in its order.
@@ -97,7 +105,7 @@ def commands(document: Path) -> list[list[str]]:
     """Arguments of every gcab command: the lines of shell blocks, and spans that say more than a verb."""
     lines = [line for block in code_blocks(document, "bash") for line in block.splitlines()]
     lines += [span for span in code_spans(document) if len(span.split()) > 2 and "--help" not in span]
-    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("gcab ")]
+    return [shlex.split(SHELL.split(line)[0], comments=True)[1:] for line in lines if line.startswith("gcab ")]
 
 
 def anchors(document: Path) -> set[str]:
@@ -129,9 +137,16 @@ def test_the_paper_map_has_every_label_of_the_paper() -> None:
     assert [label for label in PAPER_LABELS if label not in code_spans(PAPER_MAP)] == []
 
 
-def test_what_the_paper_map_lacks_is_really_missing() -> None:
-    """When GCAB-Fast arrives, the map has to say so."""
-    assert ("GCAB-Fast" in text_of(README).partition("## Not there yet")[2]) == ("gcab-fast" not in methods())
+def test_what_is_said_to_be_missing_is_missing() -> None:
+    """When a method arrives, the README and the map have to say so."""
+    [listed] = re.findall(r"methods of the paper's tables \(([^)]+)\)", text_of(README))
+    missing = {name.strip() for name in listed.split(",")}
+    assert {"GEM", "DyTox"} <= missing
+    tables = text_of(PAPER_MAP).partition("## Tables")[2].partition("## Where")[0]
+    last_column = [line.rstrip(" |").rpartition("|")[2] for line in tables.splitlines() if line.startswith("| `")]
+    assert {name for cell in last_column for name in missing if name in cell} == missing
+    for name in {*missing, *(word.strip() for cell in last_column for word in cell.split(","))}:
+        assert name.lower() not in methods(), name
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -157,6 +172,8 @@ def test_every_command_is_accepted(monkeypatch: pytest.MonkeyPatch, example_meth
         assert not rest, arguments
         if arguments[0] == "train":
             resolve(verb.scenario, verb.method, verb.profile, verb.seed, changes_of(verb))
+        if arguments[0] == "figure":
+            assert verb.name in RECIPES
     assert ["train", "digits/5", "--method", example_method, "--options.weight", "2"] in commands(ADD_A_METHOD)
 
 
@@ -169,7 +186,7 @@ def test_every_setting_that_is_named_exists(document: Path) -> None:
 
 
 def test_every_flag_of_the_ablations_builds_a_configuration() -> None:
-    section = text_of(README).partition("### Ablations")[2].partition("\n## ")[0]
+    section = text_of(README).partition("### Ablations")[2].partition("\n### ")[0]
     flags = [shlex.split(span) for span in re.findall(r"`(--[^`]+)`", section)]
     assert len(flags) >= 5
     for given in flags:
@@ -213,6 +230,36 @@ def test_the_readme_names_every_method_profile_data_set_scenario_and_verb() -> N
     shown = {arguments[0] for arguments in commands(README)} | {"demo"}
     actions = make_parser([])._actions
     assert shown == {verb for action in actions if isinstance(action.choices, dict) for verb in action.choices}
+
+
+def test_the_limits_of_the_server_are_those_of_the_document() -> None:
+    section = text_of(SERVING).partition("## Limits")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\|[^|]+\| ([\d,]+)[^|]*\| `(--[\w-]+)`", section, re.MULTILINE)
+    shown = {flag: int(value.replace(",", "")) for value, flag in rows}
+    defaults = vars(make_parser([]).parse_args(["serve", "birds.gcab"]))
+    flags = {f"--{name.replace('_', '-')}" for name in defaults if name.startswith("max_")} | {"--queue", "--batch"}
+    assert shown.keys() == flags
+    assert shown == {flag: defaults[flag.strip("-").replace("-", "_")] for flag in flags}
+    usual = Limits()
+    for value in (usual.zip_files, usual.connections, usual.name_characters, usual.scans, usual.zip_ratio):
+        assert f"{value:,}" in section
+    for seconds in (usual.header_seconds, usual.body_seconds, usual.answer_seconds):
+        assert f"{seconds:.0f} s" in section
+
+
+def test_every_metric_endpoint_and_flag_of_the_server_is_documented() -> None:
+    document, spans = text_of(SERVING), set(code_spans(SERVING))
+    for name in re.findall(r"^# TYPE (\S+)", Metrics().text(0, 0), re.MULTILINE):
+        assert any(re.match(rf"{name}\b", span) for span in spans), name
+    source = text_of(Path(inspect.getfile(make_app)))
+    endpoints = re.findall(r"@api\.(get|post)\(\s*\"(/\w+)\"", source)
+    assert len(endpoints) >= 7
+    for method, path in endpoints:
+        assert any(span.startswith(f"{method.upper()} {path}") for span in spans), path
+    for path in OPEN_PATHS - {"/favicon.ico"}:
+        assert f"GET {path}" in spans
+    for flag in make_parser([])._subparsers._group_actions[0].choices["serve"]._option_string_actions:  # type: ignore
+        assert flag in ("-h", "--help", "--token") or flag in document, flag
 
 
 def test_the_readme_shows_every_folder_of_the_package() -> None:

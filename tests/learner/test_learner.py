@@ -301,7 +301,9 @@ def test_held_out_images_stop_calibrate_and_measure() -> None:
     assert (logits.shape, logits.dtype) == ((24, 2), torch.float32)
     expected = (logits / model.calibration.temperature).softmax(dim=1)
     np.testing.assert_allclose(model.predict_proba(IMAGES), expected, rtol=1e-4)
-    unknown = model.unknown(IMAGES)
+    assert model.unknown(IMAGES).tolist() == [0] * 24  # six images cannot tell
+    many = classifier().learn(np.concatenate([IMAGES, 255 - IMAGES]), FIRST * 2, held_out=0.5)
+    unknown = many.unknown(IMAGES)
     assert unknown.shape == (24,)
     assert unknown.max() > 0
 

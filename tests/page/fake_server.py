@@ -66,12 +66,18 @@ class Fake:
     refusal: str | None = None  # what POST /teach answers instead of 202
     asked: list[str] = field(default_factory=list)
 
+    @property
+    def digest(self) -> str:
+        """Of the weights: the same tasks are the same model here."""
+        return "/".join(one["classes"][0] for one in self.tasks)
+
     def model(self) -> Document:
         return {
             "name": "birds",
             "version": "0.1.0",
             "method": "gcab",
             "generation": len(self.tasks),
+            "digest": self.digest,
             "image_size": 32,
             "classes": [{"name": name, "task": one["index"]} for one in self.tasks for name in one["classes"]],
             "tasks": self.tasks,
@@ -91,13 +97,13 @@ class Fake:
         prediction = {
             "file": name,
             "top": [{"class": n, "task": t, "probability": p} for (n, t), p in zip(known, shares, strict=True)],
-            "unknown": 0.982 if strange else 0.124,
+            "unknown": 0.982 if strange else None if name.startswith("unscored") else 0.124,
             "flagged": strange,
             "tasks": [{"task": t, "probability": p} for t, p in ((1, 0.035), (2, 0.955), (3, 0.01))],
             "answered_by": 2,
             "attention": {"side": SIDE, "maps": [corner(1, 1), corner(4, 3), corner(6, 6)]},
         }
-        return 200, {"model": {"generation": len(self.tasks)}, "predictions": [prediction]}
+        return 200, {"model": {"generation": len(self.tasks), "digest": self.digest}, "predictions": [prediction]}
 
     def teach(self) -> tuple[int, Document]:
         if self.refusal is not None:
@@ -157,7 +163,8 @@ def lesson(epochs: int = 3, error: str | None = None) -> list[Document]:
         )
         states.append({"state": "running", "events": list(events)})
     if error is None:
-        events.append({"event": "done", "generation": 4, "accuracy": {}, "seconds": 8.6})
+        digest = "blackbird/kingfisher/warbler 1/bullfinch"
+        events.append({"event": "done", "generation": 4, "digest": digest, "accuracy": {}, "seconds": 8.6})
     states.append({"state": "done" if error is None else "failed", "events": list(events), "error": error})
     ended = {"accuracy_before": 88.1, "accuracy_after": 86.4}
     blank = {"accuracy_before": None, "accuracy_after": None, "error": None}

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from chromium import Visit, chromium, visit
-from fake_server import HOSTILE, PAGE, Fake, lesson, running
+from fake_server import HOSTILE, PAGE, Fake, lesson, running, task
 from photos import bird, encoded, zip_of
 from playwright.sync_api import Browser, FilePayload, Page, expect
 
@@ -98,6 +98,24 @@ def test_a_stranger_is_flagged(shown: Visit) -> None:
     expect(shown.page.locator("#answer-flag")).to_contain_text("98.2 %")
     expect(shown.page.locator(".photo .caption")).to_have_text("kingfisher?")
     shown.picture("predict-flagged")
+
+
+def test_a_model_with_too_few_held_out_photos_says_so(shown: Visit) -> None:
+    answered(shown.page, "unscored.png")
+    expect(shown.page.locator("#answer-unknown")).to_have_text("Too few photos were held out to tell an unknown thing.")
+    expect(shown.page.locator("#answer-flag")).to_be_hidden()
+
+
+def test_a_model_that_was_taught_elsewhere_is_noticed_with_the_next_answer(shown: Visit, fake: Fake) -> None:
+    page = shown.page
+    answered(page, "first.png")
+    # Undone and taught something else: the generation has the same number as before.
+    fake.tasks = [*fake.tasks[:-1], task(3, ["heron", "stork"], 80.0)]
+    answered(page, "second.png")
+    expect(page.locator("#model-line")).to_contain_text("7 classes in 3 tasks")
+    expect(page.locator("#answer-stale")).to_be_hidden()
+    page.get_by_role("button", name="first.png").click()
+    expect(page.locator("#answer-stale")).to_contain_text("The model has changed")
 
 
 def test_the_map_follows_the_task_and_the_slider(shown: Visit) -> None:

@@ -19,9 +19,9 @@ def make_model(folder: Path, held_out: float = 0.25) -> Path:
     model = ContinualClassifier(epochs=3, device="cpu", image_size=8, settings=TINY)
     random = np.random.default_rng(0)
     for task, names in enumerate(NAMES):
-        labels = list(names) * 12
+        labels = list(names) * 24
         colours = np.array([colour(2 * task + names.index(name)) for name in labels])[:, None, None]
-        model.learn((colours + random.integers(0, 90, (24, 8, 8, 3))).astype(np.uint8), labels, held_out=held_out)
+        model.learn((colours + random.integers(0, 90, (48, 8, 8, 3))).astype(np.uint8), labels, held_out=held_out)
     model.save(folder)
     return folder
 

@@ -121,6 +121,15 @@ def test_unknown_is_the_share_that_looks_more_familiar() -> None:
     assert calibration.unknown(torn).item() == 1
 
 
+def test_below_twenty_held_out_images_nothing_is_unknown() -> None:
+    logits, labels = truthful(20)
+    torn = torch.zeros(3, 5)
+    few, enough = Calibration.fit(logits[:19], labels[:19]), Calibration.fit(logits, labels)
+    assert (few.tells_unknown, few.unknown(torn).tolist()) == (False, [0, 0, 0])
+    assert (enough.tells_unknown, enough.unknown(torn).tolist()) == (True, [1, 1, 1])
+    assert Calibration.fit(logits[:1], labels[:1], previous=few).tells_unknown  # with those of the task before: 20
+
+
 def test_a_certain_answer_from_weak_logits_is_unknown() -> None:
     held_out, labels = truthful(500)
     calibration = Calibration.fit(held_out, labels)

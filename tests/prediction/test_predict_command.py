@@ -133,10 +133,14 @@ def test_table_in_a_terminal_keeps_to_its_width(model: Path) -> None:
 def test_without_calibration_nothing_is_scored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bare = make_model(tmp_path / "bare.gcab", held_out=0.0)
     assert main(["predict", str(bare), "p/000.png", "--unknown", "0", "--top", "1"]) == 0
-    assert capsys.readouterr().out.splitlines()[1].endswith(" -")
+    out, err = capsys.readouterr()
+    assert out.splitlines()[1].endswith(" -")
+    assert err == "gcab: nothing is flagged as unknown: this model had too few held-out photos (0).\n"
     assert main(["predict", str(bare), "p/000.png", "--unknown", "0", "--json"]) == 0
     (row,) = json_lines(capsys.readouterr().out)
-    assert not row["flagged"]
+    assert (row["unknown"], row["flagged"]) == (None, False)
+    assert main(["predict", str(bare), "p/000.png", "--unknown", "0", "--csv"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].startswith("p/000.png,,false,")
 
 
 def test_unreadable_files_are_listed_and_the_rest_goes_on(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -244,8 +248,8 @@ def test_names_that_are_no_text(model: Path, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--top", "0"], "'0' is not a whole number from 1 on"),
-        (["--batch", "many"], "'many' is not a whole number from 1 on"),
+        (["--top", "0"], "'0' is not a whole number above 0"),
+        (["--batch", "many"], "'many' is not a whole number above 0"),
         (["--unknown", "1.5"], "'1.5' is not a number from 0 to 1"),
         (["--unknown", "nan"], "'nan' is not a number from 0 to 1"),
         (["--unknown", "x"], "'x' is not a number from 0 to 1"),

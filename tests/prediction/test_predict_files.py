@@ -9,11 +9,10 @@ import torch
 from predicting_model import NAMES, make_model, make_photos, png_bytes
 from torch import Tensor
 
-from gcab import prediction as prediction_module
 from gcab.errors import GcabError
 from gcab.image_sources import Photo
 from gcab.learner import ContinualClassifier
-from gcab.prediction import Prediction, predict_files
+from gcab.prediction import predict_files
 
 
 @pytest.fixture(scope="module")
@@ -86,15 +85,6 @@ def test_bad_images_are_named_in_their_place(model: ContinualClassifier, tmp_pat
         assert one.error is not None
         assert words in one.error
         assert one.top == ()
-
-
-def test_what_no_decoder_foresaw_stops_nothing(model: ContinualClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    def surprised(*_: object) -> Tensor:
-        raise ZeroDivisionError("by zero")
-
-    monkeypatch.setattr(prediction_module, "read_image", surprised)
-    (one,) = predict_files(model, [Photo("x.png", b"")])
-    assert one == Prediction("x.png", error="x.png cannot be decoded (by zero): save it as PNG.")
 
 
 def test_few_images_in_bfloat16(model: ContinualClassifier, tmp_path: Path) -> None:

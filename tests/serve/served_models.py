@@ -33,8 +33,8 @@ def model_folder(path: Path, method: str = "gcab") -> Path:
     model = ContinualClassifier(method, image_size=SIZE, epochs=1, device="cpu", settings=SMALL)
     folder, random = ModelFolder(path), np.random.default_rng(0)
     for names in TASKS:
-        images = random.integers(0, 256, (len(names) * 8, SIZE, SIZE, 3), dtype=np.uint8)
-        model.learn(images, [name for name in names for _ in range(8)], held_out=0.25)
+        images = random.integers(0, 256, (len(names) * 16, SIZE, SIZE, 3), dtype=np.uint8)
+        model.learn(images, [name for name in names for _ in range(16)], held_out=0.5)
         folder.write(model.save)
     return path
 

@@ -51,7 +51,7 @@ def test_the_model_describes_itself(client: Client) -> None:
     assert [entry["task"] for entry in model["classes"]] == [1, 1, 2, 2, 2]
     assert {entry["name"] for entry in model["classes"]} == {name for task in TASKS for name in task}
     assert [sorted(task["classes"]) for task in model["tasks"]] == [sorted(names) for names in TASKS]
-    assert [task["held_out"] for task in model["tasks"]] == [4, 6]
+    assert [task["held_out"] for task in model["tasks"]] == [16, 24]
     assert set(model["capacity"]) == {"input", "hidden"}
     assert (model["can_undo"], model["can_teach"]) == (True, False)
     assert model["limits"]["batch"] == Limits().images
@@ -66,7 +66,8 @@ def test_predictions_are_the_models_own(client: Client, folder: Path, tmp_path: 
     expected, unknown = model.predict_proba(paths), model.unknown(paths)
     answer = client.predict(*(path.read_bytes() for path in paths), params={"top": 5}).json()
     schema.Predictions.model_validate(answer)
-    assert answer["model"] == {"generation": 2}
+    assert answer["model"] == {"generation": 2, "digest": model.digest}
+    assert len(set(unknown)) > 1
     for row, one in enumerate(answer["predictions"]):
         assert one["file"] == f"{row}.png"
         order = np.argsort(-expected[row])

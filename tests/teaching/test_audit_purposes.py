@@ -68,7 +68,7 @@ def test_images_are_counted(name: str) -> None:
 
 
 def test_files_that_belong() -> None:
-    own = ["lock", "model.json", "work/checkpoint-000001.json", "generation-0012/weights.safetensors"]
+    own = ["lock", "model.json", "fast.json", "work/checkpoint-000001.json", "generation-0012/weights.safetensors"]
     assert [name for name in own if not belongs(Path(name))] == []
     strange = [
         "cat.jpg",

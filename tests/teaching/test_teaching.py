@@ -15,9 +15,9 @@ from teaching_photos import SMALL, WEEK1, WEEK2, make_shapes
 import gcab
 from gcab import ContinualClassifier, ModelFolder
 from gcab.errors import GcabError
-from gcab.lesson import Study
+from gcab.lesson import Photos, Study
 from gcab.methods.method import Method
-from gcab.teaching import Event, Photos, Result, Teaching, teach
+from gcab.teaching import Event, Result, Teaching, teach
 
 
 class StopError(Exception):
@@ -144,8 +144,8 @@ def test_what_programs_are_told(model: Path, photos: Path) -> None:
         assert event["loss"] > 0
     assert epochs[0]["seconds_left"] > 0
     assert epochs[-1]["seconds_left"] == 0
-    assert done.keys() == {"event", "generation", "accuracy", "seconds"}
-    assert done["generation"] == 2
+    assert done.keys() == {"event", "generation", "digest", "accuracy", "seconds"}
+    assert (done["generation"], done["digest"]) == (2, ModelFolder(model).digest)
     first, second = ContinualClassifier.load(model).taught
     assert done["accuracy"] == {"held_out": second.accuracy, "previous": first.accuracy}
     json.dumps([start, *epochs, done], allow_nan=False)
@@ -309,6 +309,7 @@ def test_killed_after_the_model_was_written_the_same_command_says_so(
     assert seen[-1] == {
         "event": "done",
         "generation": 2,
+        "digest": ModelFolder(model).digest,
         "accuracy": {
             "held_out": result.taught.accuracy,
             "previous": ContinualClassifier.load(model).taught[0].accuracy,

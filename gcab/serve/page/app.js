@@ -3,7 +3,7 @@
  *
  * @typedef {import("./parts.js").Model} Model
  * @typedef {{event: string, classes?: string[], images?: number, epoch?: number, epochs?: number, loss?: number,
- *   held_out_accuracy?: number | null, seconds_left?: number | null, estimated_seconds?: number, generation?: number,
+ *   held_out_accuracy?: number | null, seconds_left?: number | null, estimated_seconds?: number, digest?: string,
  *   seconds?: number}} TeachEvent
  * @typedef {{state: "idle" | "running" | "done" | "failed", events: TeachEvent[], accuracy_before: number | null,
  *   accuracy_after: number | null, error: string | null}} Job
@@ -193,7 +193,7 @@ class Teach {
     }
     if (job.state !== "done") return;
     if (watched) await this.#changed();
-    if (done?.generation !== undefined && done.generation !== this.#model?.generation) return; // undone since
+    if (done?.digest !== undefined && done.digest !== this.#model?.digest) return; // undone since
     const classes = job.events.find((event) => event.event === "start")?.classes ?? [];
     showProgress(job);
     const time = done?.seconds ? ` · in ${duration(done.seconds)}` : "";
@@ -270,7 +270,7 @@ function showProgress(job) {
 function start() {
   const server = new Server();
   const tabs = new Tabs();
-  const predict = new Predict(server, () => tabs.open("tab-predict"));
+  const predict = new Predict(server, () => tabs.open("tab-predict"), () => void load());
   /** @param {Model} [given] where the server sent it already */
   const load = async (given) => {
     try {

@@ -2,7 +2,7 @@
  * The parts every tab is built from: talking to the server, asking the person, building elements, taking files.
  *
  * @typedef {{index: number, classes: string[], accuracy: number | null, held_out: number}} Task
- * @typedef {{name: string, version: string, method: string, generation: number | null, image_size: number,
+ * @typedef {{name: string, version: string, method: string, generation: number | null, digest: string, image_size: number,
  *   classes: {name: string, task: number}[], tasks: Task[], capacity: {input?: number, hidden?: number}, bytes: number,
  *   can_undo: boolean, can_teach: boolean,
  *   limits: {body_bytes: number, archive_bytes: number, pixels: number, batch: number}}} Model

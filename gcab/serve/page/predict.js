@@ -1,11 +1,11 @@
 /**
  * The Predict tab: photos in, classes, gates and attention out.
  *
- * @typedef {{file: string, error?: string, top: {class: string, task: number, probability: number}[], unknown: number,
+ * @typedef {{file: string, error?: string, top: {class: string, task: number, probability: number}[], unknown: number | null,
  *   flagged: boolean, tasks: {task: number, probability: number}[], answered_by: number,
  *   attention?: {side: number, maps: number[][]}}} Prediction
  * @typedef {{file: File, address: string, button: HTMLButtonElement, caption: HTMLElement,
- *   prediction: Prediction | null, generation: number | null, trouble: string | null, hopeless: boolean}} Photo
+ *   prediction: Prediction | null, digest: string | null, trouble: string | null, hopeless: boolean}} Photo
  */
 
 import { announce, byId, element, formWith, notice, percent, sentence, showBars, takeFiles, Trouble } from "./parts.js";
@@ -23,10 +23,15 @@ export class Predict {
   /** @type {import("./parts.js").Model | null} */ #model = null;
   #busy = 0;
   #server;
+  #changed;
 
-  /** @param {import("./parts.js").Server} server @param {() => void} appear brings this tab to the front */
-  constructor(server, appear) {
+  /**
+   * @param {import("./parts.js").Server} server @param {() => void} appear brings this tab to the front
+   * @param {() => void} changed called when an answer comes from another model than the one known here
+   */
+  constructor(server, appear, changed) {
     this.#server = server;
+    this.#changed = changed;
     takeFiles("photo", "panel-predict", (files) => this.add(files));
     document.addEventListener("paste", (event) => {
       const files = [...(event.clipboardData?.files ?? [])];
@@ -39,7 +44,7 @@ export class Predict {
     byId("map-opacity").addEventListener("input", () => this.#paint());
   }
 
-  /** @param {import("./parts.js").Model} model answers of an earlier generation are marked as such */
+  /** @param {import("./parts.js").Model} model answers of an earlier one are marked as such */
   learned(model) {
     this.#model = model;
     this.#describe();
@@ -59,7 +64,7 @@ export class Predict {
     const button = /** @type {HTMLButtonElement} */ (element("button", "photo"));
     const picture = /** @type {HTMLImageElement} */ (element("img"));
     const caption = element("span", "caption", "…");
-    const nothingYet = { prediction: null, generation: null, trouble: null, hopeless: false };
+    const nothingYet = { prediction: null, digest: null, trouble: null, hopeless: false };
     const photo = { file, address: URL.createObjectURL(file), button, caption, ...nothingYet };
     picture.alt = file.name;
     picture.onerror = () => picture.replaceWith(element("span", "no-picture", file.name));
@@ -86,7 +91,8 @@ export class Predict {
         const answer = await this.#server.call("POST", "predict?top=5&attention=true", form);
         const prediction = answer.predictions[0];
         if (prediction.error) throw new Trouble(prediction.error, 422);
-        Object.assign(photo, { prediction, generation: answer.model.generation });
+        Object.assign(photo, { prediction, digest: answer.model.digest });
+        if (this.#model && photo.digest !== this.#model.digest) this.#changed();
       } catch (problem) {
         photo.trouble = sentence(problem);
         // With these the photo itself is to blame: asking again will not help.
@@ -152,7 +158,7 @@ export class Predict {
     byId("answer-waiting").hidden = Boolean(prediction ?? trouble);
     byId("answer-body").hidden = !prediction;
     notice("answer-trouble", trouble, photo.hopeless ? undefined : () => this.#ask(photo));
-    const stale = prediction && this.#model && photo.generation !== this.#model.generation;
+    const stale = prediction && this.#model && photo.digest !== this.#model.digest;
     notice("answer-stale", stale ? "The model has changed since this answer." : null, () => this.#ask(photo));
     if (prediction) describe(prediction);
     const gated = Object.keys(this.#model?.capacity ?? {}).length > 0;
@@ -211,9 +217,10 @@ function describe(prediction) {
   byId("answer-class").textContent = top[0]?.class ?? "No class";
   byId("answer-share").textContent = top[0] ? percent(top[0].probability) : "";
   byId("answer-body").classList.toggle("doubtful", flagged);
-  const strange = `stranger to the model than ${percent(unknown)} of the photos it was tested on`;
+  const strange = `stranger to the model than ${percent(unknown ?? 0)} of the photos it was tested on`;
   notice("answer-flag", flagged ? `This photo is ${strange}: it may show none of the classes below.` : null);
-  byId("answer-unknown").textContent = flagged ? "" : `This photo is ${strange}.`;
+  const known = unknown === null ? "Too few photos were held out to tell an unknown thing." : `This photo is ${strange}.`;
+  byId("answer-unknown").textContent = flagged ? "" : known;
   const classBars = top.map(({ class: label, task, probability: share }, place) => {
     return { label, note: `task ${task}`, share, strong: place === 0 };
   });

@@ -1,0 +1,340 @@
+"""`gcab figure`: which runs a recipe means, what is run again and what is not, and what is written."""
+
+import json
+import shutil
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny_recipes import TINY, jobs_of, made
+
+from gcab.cli import main
+from gcab.commands.figure import seeds_of
+from gcab.data import digits
+from gcab.errors import GcabError
+from gcab.paper import embedding, numbers
+from gcab.paper.evidence import read_json, reduced
+from gcab.paper.jobs import Job, chosen, forms, plan, steps_left
+from gcab.paper.publishing import EXHIBITS, cell, default_folder, markdown, publish, table_of
+from gcab.paper.recipes import RECIPES
+from gcab.runs.folder import RunFolder, find_runs
+
+FLAGS = [text for key, value in TINY.items() for text in ("--set", f"{key}={value}")]
+ON_DIGITS = ["--scenario", "digits/2", "--epochs", "1", "--device", "cpu", *FLAGS]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
+    """The embedding's two runs on two tasks; not to be changed."""
+    return made(jobs_of("embedding", tmp_path_factory.mktemp("pair"), "digits/2"))
+
+
+@pytest.fixture
+def copied(pair: list[RunFolder], tmp_path: Path) -> Path:
+    """A folder of runs as --runs has it, with those two."""
+    for run in pair:
+        shutil.copytree(run.path, tmp_path / "runs" / run.scenario / run.method / run.path.name)
+    return tmp_path / "runs"
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    code = main(list(map(str, ["figure", *arguments])))
+    output = capsys.readouterr()
+    assert code == (2 if output.err else 0)
+    return " ".join((output.err or output.out).split())
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_is_a_list_of_different_runs(name: str, tmp_path: Path) -> None:
+    jobs = plan(RECIPES[name], tmp_path)
+    assert len({job.path for job in jobs}) == len({job.name for job in jobs}) == len(jobs)
+    assert len(jobs) <= len(RECIPES[name].rows) * len(RECIPES[name].scenarios)
+    assert {job.config.scenario.name for job in jobs} == set(RECIPES[name].scenarios)
+    assert all(job.config.seed == 1 for job in jobs)
+
+
+def test_rows_of_different_recipes_share_a_run(tmp_path: Path) -> None:
+    paths = {name: {job.path for job in plan(RECIPES[name], tmp_path, ["cifar100/10"], epochs=7)} for name in RECIPES}
+    assert paths["capacity"] < paths["main"]
+    assert paths["embedding"] < paths["ablation"]
+    assert paths["capacity"] == paths["runtime"] == paths["distillation"] < paths["memory"]
+    assert len(paths["hyperparameters"]) == 10, "the value that the profile has is no run of its own"
+
+
+def test_the_schedule_is_the_recipes_the_scenarios_or_the_one_asked_for(tmp_path: Path) -> None:
+    def epochs(name: str, scenario: str, asked: int | None = None) -> set[int]:
+        return {job.config.training.epochs for job in plan(RECIPES[name], tmp_path, [scenario], epochs=asked)}
+
+    assert epochs("main", "cifar100/10") == {500}
+    assert epochs("ablation", "cifar100/10") == {100}
+    assert epochs("ablation", "digits/5") == {40}, "never longer than the scenario's own"
+    assert epochs("ablation", "digits/5", 50) == {50}
+    with pytest.raises(GcabError, match="epochs is 0"):
+        epochs("main", "digits/5", 0)
+
+
+def test_settings_reach_the_rows_that_know_them_but_no_row_loses_what_it_is(tmp_path: Path) -> None:
+    given = {"options.lambda_pfr": "3", "encoder.width": "48", "options.views": "2"}
+    for job in plan(RECIPES["ablation"], tmp_path, settings=given):
+        assert job.config.encoder.width == 48
+        assert getattr(job.config.options, "lambda_pfr", 3.0) == 3.0
+        assert job.distillation["options.views"] == 2
+        assert "options.capacity" not in job.distillation
+    swept = plan(RECIPES["hyperparameters"], tmp_path, settings=given)
+    assert {job.config.options.lambda_pfr for job in swept} == {3.0, 0.02, 0.2, 2.0, 20.0, 200.0}
+    with pytest.raises(GcabError, match=r"unknown setting 'options.lambda_pfx'.*lambda_pfr"):
+        plan(RECIPES["main"], tmp_path, settings={"options.lambda_pfx": "1"})
+    with pytest.raises(GcabError, match=r"options\.capacity"):
+        plan(RECIPES["main"], tmp_path, settings={"options.capacity": "0.5"})
+
+
+def test_only_takes_numbers_and_parts_of_names(tmp_path: Path) -> None:
+    jobs = plan(RECIPES["ablation"], tmp_path)
+
+    def names(only: str | None) -> list[str]:
+        return [job.name.removeprefix("cifar100/10, ") for job in chosen(jobs, only)]
+
+    assert len(names(None)) == 10
+    assert names("2, Joint,2") == ["gates alone", "joint"]
+    assert names("feature") == ["feature distillation", "feature distillation, extended"]
+    for wrong in ("0", "11", "nothing", ","):
+        with pytest.raises(GcabError, match="--only"):
+            chosen(jobs, wrong)
+
+
+def test_steps_are_counted_with_and_without_the_data(tmp_path: Path, pair: list[RunFolder]) -> None:
+    cifar = plan(RECIPES["ablation"], tmp_path, ["cifar100/10"], epochs=2)
+    assert steps_left(cifar[0], None) == 2 * 10 * (5000 // 128)
+    assert steps_left(cifar[-1], None) == 2 * (50_000 // 128), "joint training has all images at once"
+    assert steps_left(plan(RECIPES["main"], tmp_path, ["imagenet100/10"])[0], None) is None
+    done = jobs_of("embedding", pair[0].path.parents[3], "digits/2")
+    assert steps_left(done[0], None) == 0, "finished"
+    elsewhere = jobs_of("embedding", tmp_path, "digits/2")
+    labels = digits.load(None, "train", 8).labels
+    batches = sum(int(((labels < 5) == first).sum()) // 32 for first in (True, False))
+    assert steps_left(elsewhere[0], None) == batches
+    assert [job.state() for job in (done[0], elsewhere[0])] == ["finished", "not started"]
+
+
+def test_what_decides_about_compiled_code_leaves_weights_out(tmp_path: Path) -> None:
+    first, *swept = plan(RECIPES["hyperparameters"], tmp_path)
+    assert all(forms(job.config) == forms(first.config) for job in swept)
+    ablated = [forms(job.config) for job in plan(RECIPES["ablation"], tmp_path)]
+    assert all(one != other for one, other in pairwise(ablated))
+
+
+def test_a_dry_run_lists_and_does_nothing(
+    tmp_path: Path, copied: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    listed = said(capsys, "embedding", "--runs", copied, *ON_DIGITS, "--dry-run")
+    assert "1 digits/2, without PFR 1 epoch a task, 0 steps left, finished" in listed
+    assert "0 training steps in all" in listed
+    listed = said(capsys, "main", "--runs", copied, "--only", "official", "--dry-run")
+    assert "1 cifar100/10, extended 500 epochs a task, 0 steps left, not now" in listed
+    assert "5 cifar100/5, official 500 epochs a task, 195,000 steps left, not started" in listed
+    assert "390,000 training steps in all" in listed
+    listed = said(capsys, "main", "--scenario", "imagenet100/10", "--dry-run")
+    assert "? steps" in listed
+    assert "3 of 3 runs need --data DIR to be counted" in listed
+    assert not (tmp_path / "results").exists()
+
+
+def test_finished_runs_are_not_run_again_and_a_stopped_one_goes_on(
+    copied: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = find_runs([copied])
+    before = {run.path: (run.path / "metrics.jsonl").read_bytes() for run in runs}
+    stopped = runs[1].path / "metrics.jsonl"  # killed after its last task, before its final record
+    lines = before[runs[1].path].splitlines(keepends=True)
+    stopped.write_bytes(b"".join(lines[:-1]))
+    out = tmp_path / "out"
+    text = said(capsys, "embedding", "--runs", copied, *ON_DIGITS, "--out", out)
+    assert text.count("finished before") == 1
+    assert (runs[0].path / "metrics.jsonl").read_bytes() == before[runs[0].path]
+    again = [json.loads(line) for line in stopped.read_bytes().splitlines()]
+    for record, wanted in zip(again, map(json.loads, lines), strict=True):
+        assert {**record, "seconds": 0} == {**wanted, "seconds": 0}
+    assert "Reduced schedule: 1 epoch a task instead of 40" in text
+    assert (out / "embedding.png").exists()
+
+
+def test_some_rows_now_the_others_later(copied: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    text = said(capsys, "ablation", "--runs", copied, *ON_DIGITS, "--only", "joint", "--out", out)
+    assert "1 of 1: digits/2, joint: ACC_TAG" in text
+    assert "left out: 1, digits/2, fine-tuning: not started" in text
+    rows = [line["Row"] for line in json.loads((out / "ablation.json").read_text())["lines"]]
+    assert rows == ["gates alone", "compensation", "joint"]
+
+
+def test_a_distillation_with_other_settings_is_made_again(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = find_runs([copied])
+    with_pfr = next(run for run in runs if run.config["options"]["drift"] == "pfr")
+    job = Job("one", jobs_of("embedding", copied, "digits/2")[1].config, with_pfr.path, (0.8, 1.0), {}, timed=False)
+    assert job.state() == "2 of 2 distillations to do"
+    code = main(["distill", str(with_pfr.path), "--device", "cpu", "--set", "options.distillation_steps=3"])
+    assert code == 0
+    capsys.readouterr()
+    assert job.to_distil(with_pfr) == [1.0]
+    same = Job("one", job.config, job.path, (0.8,), {"options.distillation_steps": 3}, timed=False)
+    other = Job("one", job.config, job.path, (0.8,), {"options.distillation_steps": 4}, timed=False)
+    assert (same.to_distil(with_pfr), same.state()) == ([], "finished")
+    assert other.to_distil(with_pfr) == [0.8]
+
+
+def test_given_runs_alone_are_drawn_and_a_results_folder_can_be_drawn_again(
+    pair: list[RunFolder], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = said(capsys, "ablation", *(run.path for run in pair))
+    out = Path("results") / "ablation-digits-2-1-epochs"
+    assert f"Folder: {out}" in text
+    document = json.loads((out / "ablation.json").read_text())
+    assert document["command"].startswith("gcab figure ablation")
+    assert [entry["seconds"] for entry in document["runs"]] == [run.final()["seconds"] for run in find_runs([out])]  # type: ignore[index]
+    assert {path.suffix for path in out.rglob("*") if path.is_file()} == {".png", ".svg", ".json", ".md", ".jsonl"}
+    picture, page = (out / "ablation.png").read_bytes(), (out / "ablation.md").read_text(encoding="utf-8")
+    assert "Reduced schedule: 1 epoch a task instead of 40" in page
+    assert "| gates alone | ✓ |" in page
+    said(capsys, "ablation", out)
+    assert (out / "ablation.png").read_bytes() == picture
+    assert json.loads((out / "ablation.json").read_text())["lines"] == document["lines"]
+
+
+def test_a_given_model_is_timed(copied: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = find_runs([copied])[0]
+    said(capsys, "runtime", run.path, "--device", "cpu", "--out", tmp_path / "out")
+    assert "| GCAB, the paper | 10 | Quadro RTX 6000 | 12.40 |" in (tmp_path / "out" / "runtime.md").read_text("utf-8")
+    line = json.loads((tmp_path / "out" / "runtime.json").read_text())["lines"][0]
+    assert line["Plain, ms"] > 0
+    assert line["Parameters, M"] * 1e6 == pytest.approx(run.final()["parameters"])  # type: ignore[index]
+    assert line["FLOPs, M"] == 2 * line["MACs, M"]
+    assert line["Over the encoder"] > 1
+    shutil.rmtree(run.model)
+    said(capsys, "runtime", run.path, "--device", "cpu", "--out", tmp_path / "again")
+    assert json.loads((tmp_path / "again" / "runtime.json").read_text())["lines"][0] == line, "from its file"
+
+
+def test_bad_input_is_one_sentence(
+    copied: Path, tmp_path: Path, pair: list[RunFolder], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    run = pair[0].path
+    for arguments, sentence in {
+        ("ablatoin",): "unknown figure 'ablatoin': did you mean 'ablation'?",
+        ("main", "--seeds", "1,x"): "--seeds cannot be '1,x'",
+        ("main", "--scenario", "cifar/10"): "unknown scenario 'cifar/10'",
+        ("main", "--only", "17", "--dry-run"): "--only 17 fits none of the 6 runs",
+        ("main", "--device", "cpu", "--runs", str(tmp_path)): "the data set cifar100 needs a folder: give --data DIR.",
+        ("main", "--set", "options.views=x", "--dry-run"): "views cannot be 'x': give a whole number.",
+        ("ablation", str(run), "--epochs", "3"): "--epochs is for a recipe's own runs",
+        ("ablation", str(run), "--dry-run"): "--dry-run is for a recipe's own runs",
+        ("ablation", str(tmp_path / "none")): "there is no run folder",
+        ("ablation", str(run), "--out", str(file)): "is a file: give a folder.",
+        ("distillation", str(run)): "the figure distillation needs a run that was distilled",
+        ("embedding", str(run)): "the figure embedding needs two gcab runs of one seed",
+        ("hyperparameters", str(run)): "needs runs that differ in options.lambda_gcab or lambda_pfr alone",
+    }.items():
+        assert sentence in said(capsys, *arguments)
+    unfinished = find_runs([copied])[0].path
+    metrics = unfinished / "metrics.jsonl"
+    metrics.write_bytes(b"".join(metrics.read_bytes().splitlines(keepends=True)[:-1]))
+    assert "none of these runs is finished" in said(capsys, "main", unfinished)
+    states = {job.path: job.state() for job in jobs_of("embedding", copied, "digits/2")}
+    assert states[unfinished] == "2 of 2 tasks learned"
+    with pytest.raises(GcabError, match="file is damaged"):
+        read_json(file)
+    assert seeds_of("3, 1,3") == (3, 1)
+
+
+def test_seeds_are_averaged(tmp_path: Path) -> None:
+    jobs = chosen(jobs_of("ablation", tmp_path, "digits/2", seeds=(1, 2)), "fine-tuning")
+    assert [job.name for job in jobs] == ["digits/2, fine-tuning, seed 1", "digits/2, fine-tuning, seed 2"]
+    runs = made(jobs)
+    one, two = (run.records("final")[0]["acc_tag"] for run in runs)
+    (line,) = numbers.main(runs)
+    assert (line["Seeds"], line["Method"]) == (2, "Fine-tuning")
+    assert line["ACC_TAG"] == pytest.approx((one + two) / 2)
+    assert line["ACC_TAG ±"] == pytest.approx(abs(one - two) / 2**0.5)
+    table = publish("main", runs, tmp_path / "out", "")
+    assert table.note.startswith("Scenario digits/2, epochs 1, seeds 2.")
+    assert "ACC_TAG ±" in table.columns
+    assert "ACC_TAG ±" not in publish("main", runs[:1], tmp_path / "out", "").columns
+
+
+def test_which_row_of_the_ablation_a_run_is() -> None:
+    def row(drift: str = "pfr", compensation: bool = True, gates: bool = True, method: str = "gcab") -> str:
+        options = {"drift": drift, "compensation": compensation, "network": {"gates": gates}}
+        return numbers.component({"method": method, "options": options})
+
+    assert row() == "compensation"
+    assert row(compensation=False) == "PFR without compensation"
+    assert row("none", compensation=False) == "gates alone"
+    assert row("distillation") == "feature distillation"
+    assert row(gates=False) == "without gates"
+    assert [row(method=name) for name in ("finetune", "joint", "er")] == ["fine-tuning", "joint", "er"]
+
+
+def test_images_count_as_kept_where_they_are_nearest_to_their_own_class() -> None:
+    first: dict[str, np.ndarray[Any, Any]] = {
+        "labels": np.array([4, 4, 7, 7]),
+        "raw": np.array([[0.0, 0.0], [2.0, 0.0], [10.0, 0.0], [12.0, 0.0]]),  # means at 1 and 11
+    }
+    assert embedding.kept(first["raw"], first) == 100
+    assert embedding.kept(np.array([[5.9, 0.0], [6.1, 0.0], [9.0, 1.0], [0.0, 0.0]]), first) == 50
+
+
+def test_the_embedding_figure_has_the_papers_columns(pair: list[RunFolder]) -> None:
+    lines = embedding.records(pair)
+    assert [line["After task"] for line in lines] == [1, 2]
+    drawn = embedding.figure(pair, lines)
+    assert [axes.get_title(loc="left") or axes.get_title() for axes in drawn.axes] == [
+        f"{column}: {line[column]:.0f} %"
+        for column, line in zip(embedding.COLUMNS, [lines[0], *[lines[1]] * 3], strict=True)
+    ]
+    assert all(len(axes.collections) == 5 for axes in drawn.axes), "one for each class of task 1"
+    assert embedding.pairs(pair[:1]) == {}
+
+
+def test_tables_show_numbers_as_people_read_them() -> None:
+    assert [cell(value) for value in (None, 3, 12.346, 0.0005, 0.0, -0.28)] == [
+        "–",
+        "3",
+        "12.35",
+        "0.0005",
+        "0.00",
+        "-0.28",
+    ]
+    lines = [{"Scenario": "a", "ACC_TAG": 1.0, "Method": "m|n", "Gone": None}, {"Scenario": "a", "ACC_TAG": 2.0}]
+    table = table_of("title", lines, "Note.")
+    assert table.columns == ["Method", "ACC_TAG"]
+    assert markdown(table) == "| Method | ACC_TAG |\n| --- | --- |\n| m/n | 1.00 |\n| – | 2.00 |\n\nScenario a. Note.\n"
+
+
+def test_a_full_schedule_is_not_called_reduced(pair: list[RunFolder]) -> None:
+    full = RunFolder(pair[0].path, json.loads(json.dumps(pair[0].document)))
+    full.config["training"]["epochs"] = 40
+    assert reduced([full]) == ""
+    assert reduced([full, *pair]) == "Reduced schedule of some runs: 1 epoch a task instead of 40"
+    assert str(default_folder("main", [full, *pair])) == "results/main-digits-2-1-40-epochs"
+
+
+def test_the_papers_numbers_stand_beside_ours(pair: list[RunFolder]) -> None:
+    runs = [RunFolder(run.path, json.loads(json.dumps(run.document))) for run in pair]
+    for run in runs:
+        run.config["scenario"]["name"] = "cifar100/10"
+    assert [line["Paper ACC_TAW"] for line in numbers.main(runs)] == [82.08, 82.08]
+    assert [line["Paper ACC_TAG"] for line in numbers.ablation(runs)] == [31.35, 35.90]
+    assert [line["Paper total, MB"] for line in numbers.memory(runs)] == [pytest.approx(47.3 * 1.048576)] * 2
+    drawn = {name: EXHIBITS[name].figure(runs, EXHIBITS[name].lines(runs)) for name in ("main", "ablation", "memory")}
+    stars = [line for line in drawn["main"].axes[0].get_lines() if line.get_label() == "GCAB, the paper"]
+    assert [np.asarray(star.get_xydata()).tolist() for star in stars] == [[[2, 35.9]]]
+    diamonds = next(line for line in drawn["ablation"].axes[0].get_lines() if line.get_label() == "the paper")
+    assert np.asarray(diamonds.get_xdata()).tolist() == [31.35, 35.90]
+    assert any("the paper" in str(line.get_label()) for line in drawn["memory"].axes[0].get_lines())
+    runs[1].config["training"]["epochs"] = 2
+    assert [line["Row"] for line in numbers.ablation(runs)] == ["gates alone, 1 epoch", "compensation, 2 epochs"]

@@ -1,0 +1,104 @@
+"""Every recipe of the paper in seconds: the digits in three tasks, a network of width 16, one epoch.
+
+`python tests/figures/tiny_recipes.py` writes expected.json anew, for a change that is meant to change numbers.
+"""
+
+import json
+import math
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from gcab.devices import suitable_threads
+from gcab.paper.jobs import Job, plan, run_jobs
+from gcab.paper.publishing import publish
+from gcab.paper.recipes import RECIPES
+from gcab.runs.folder import RunFolder
+
+EXPECTED = Path(__file__).with_name("expected.json")
+CPU = torch.device("cpu")
+SCENARIO = "digits/3"
+TINY = {
+    "encoder.width": 16,
+    "encoder.blocks": 1,
+    "encoder.patch": 4,
+    "training.batch_size": 32,
+    "training.lr": 5e-3,
+    "training.warmup_epochs": 0,
+    "options.distillation_steps": 40,
+    "options.views": 1,
+}
+CLOCKS = ("Seconds", "Plain, ms", "Recorded, ms", "Device")  # what another machine is free to change
+
+# Another CPU, or another torch, rounds differently: losses keep their first digits, and of 360 test images some change
+# sides. The smallest change of a method or of the training moves a loss by more.
+LOSS_TOLERANCE = 0.02  # of the value
+POINTS = 4.0  # of a percentage, about 14 test images
+
+
+def jobs_of(name: str, root: Path, scenario: str = SCENARIO, **given: Any) -> list[Job]:
+    return plan(RECIPES[name], root, [scenario], epochs=1, settings=TINY, **given)
+
+
+def made(jobs: list[Job]) -> list[RunFolder]:
+    """The runs of these jobs, finished."""
+    with suitable_threads(CPU, 0):
+        run_jobs(jobs, None, CPU, Console(quiet=True), "gcab figure")
+    return [RunFolder.open(job.path) for job in jobs]
+
+
+def numbers_of(name: str, root: Path) -> dict[str, Any]:
+    """The lines of a recipe's table, and the losses that every run of it ends with."""
+    jobs = jobs_of(name, root)
+    runs = made(jobs)
+    publish(name, runs, root / name, "gcab figure")
+    lines = json.loads((root / name / f"{name}.json").read_text())["lines"]
+    return {
+        "lines": [{key: value for key, value in line.items() if key not in CLOCKS} for line in lines],
+        "losses": {job.name: run.records("epoch")[-1]["losses"] for job, run in zip(jobs, runs, strict=True)},
+    }
+
+
+def differences(expected: dict[str, Any], found: dict[str, Any]) -> list[str]:
+    """Everything that is not as it was, in words."""
+    said = []
+    if [list(line) for line in expected["lines"]] != [list(line) for line in found["lines"]]:
+        return [f"the table has other lines or columns: {found['lines']}"]
+    for before, now in zip(expected["lines"], found["lines"], strict=True):
+        said += [f"{now}: {key} was {before[key]}" for key in now if not close(key, before[key], now[key])]
+    if expected["losses"].keys() != found["losses"].keys():
+        said.append(f"other runs: {list(found['losses'])}")
+    for run, before in expected["losses"].items():
+        now = found["losses"].get(run, before)
+        if before.keys() != now.keys():
+            said.append(f"{run}: the losses are {list(now)}, they were {list(before)}")
+        else:
+            said += [
+                f"{run}: {term} is {now[term]}, it was {value}"
+                for term, value in before.items()
+                if not math.isclose(now[term], value, rel_tol=LOSS_TOLERANCE, abs_tol=1e-6)
+            ]
+    return said
+
+
+def close(column: str, before: Any, now: Any) -> bool:
+    """Percentages within some points; counts, sizes and settings exactly."""
+    measured = column.startswith(("ACC_", "Task identified", "Below", "(")) or column.endswith("%")
+    if isinstance(before, float) and isinstance(now, float):
+        return math.isclose(before, now, rel_tol=1e-9, abs_tol=POINTS if measured else 0.0)
+    return bool(before == now)
+
+
+def refresh() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        found = {name: numbers_of(name, Path(folder)) for name in RECIPES}
+    EXPECTED.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    refresh()
+    sys.stdout.write(f"{EXPECTED}\n")
