@@ -26,13 +26,18 @@ def start(*arguments: str | Path, folder: Path) -> subprocess.Popen[str]:
     """Run a command in `folder` without waiting for it."""
     command = [*COMMAND, *map(str, arguments)]
     return subprocess.Popen(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=unmeasured()
     )
 
 
 def environment() -> dict[str, str]:
     """One thread: several would only get into each other's way on networks this small."""
     return {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+
+
+def unmeasured() -> dict[str, str]:
+    """For programs that will be interrupted: that can strike while coverage holds its lock, which then stays locked."""
+    return {name: value for name, value in environment().items() if not name.startswith("COVERAGE")}
 
 
 def records(run: Path, kind: str | None = None) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from gcab_process import LIMIT, SMALL, environment, gcab, records, start
+from gcab_process import LIMIT, SMALL, gcab, records, start, unmeasured
 
 TRAIN = ["train", "digits/5", "--method", "finetune", *SMALL, "--run", "run"]
 # The child makes the terminal its own, so that Ctrl-C typed there reaches it as it would reach a person's program.
@@ -34,7 +34,7 @@ class Terminal:
             stdout=inside,
             stderr=inside,
             start_new_session=True,
-            env={**environment(), "TERM": "xterm-256color"},
+            env={**unmeasured(), "TERM": "xterm-256color"},
         )
         os.close(inside)
         self.shown = ""
