@@ -2,7 +2,7 @@
 
 import time
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
 from rich.markup import escape
@@ -11,7 +11,22 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 LINE_SECONDS = 10.0  # between progress lines where there is no terminal
 
 
-class RunDisplay:
+class Display:
+    """A bar that is there inside a `with` block."""
+
+    progress: Progress
+
+    def __enter__(self) -> Self:
+        self.progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.progress.stop()
+
+
+class RunDisplay(Display):
     """Follows one run's records; use as a context manager and as the run's observer."""
 
     def __init__(self, console: Console, title: str, tasks: int, epochs: int) -> None:
@@ -28,15 +43,6 @@ class RunDisplay:
         )
         self.bar = self.progress.add_task(escape(title), total=tasks * epochs, losses="")
         self.spoke = time.monotonic()
-
-    def __enter__(self) -> "RunDisplay":
-        self.progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.progress.stop()
 
     def __call__(self, record: dict[str, Any]) -> None:
         show = {"epoch": self.epoch, "task": self.task, "warning": self.warning, "resumed": self.resumed}

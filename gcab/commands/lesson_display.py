@@ -2,17 +2,16 @@
 
 import json
 import time
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-LINE_SECONDS = 10.0  # between progress lines where there is no terminal
+from gcab.terminal import LINE_SECONDS, Display
 
 
-class LessonDisplay:
+class LessonDisplay(Display):
     """Follows the events of one lesson; use as a context manager and as its progress."""
 
     def __init__(self, console: Console, title: str) -> None:
@@ -28,15 +27,6 @@ class LessonDisplay:
         )
         self.bar = self.progress.add_task(escape(title), total=None, state="reading photos")
         self.spoke = time.monotonic()
-
-    def __enter__(self) -> "LessonDisplay":
-        self.progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.progress.stop()
 
     def __call__(self, event: dict[str, Any]) -> None:
         show = {"start": self.start, "note": self.note, "epoch": self.epoch}
