@@ -63,7 +63,7 @@ def time_steps(
     steps = make_steps(step, feed)
     wait_for(device)
     start_up = time.perf_counter() - start
-    with unchanged(method, optimiser), seeded(config.seed, "bench"):
+    with unchanged([*method.parameters(), *method.buffers()], optimiser), seeded(config.seed, "bench"):
         order = feed.order(generator(config.seed, "bench", "order"))
         random.manual_seed(config.seed)
         losses = steps.run(order).mean(dim=0)

@@ -46,7 +46,7 @@ class Evaluator:
 
     def predict(self, tasks: tuple[Task, ...]) -> tuple[Tensor, Tensor]:
         """Logits over the classes seen and labels, for the test images of those tasks."""
-        seen = self.test.labels < tasks[-1].first + tasks[-1].classes
+        seen = self.seen(tasks)
         return self.apply(self.method.predictor(), self.test.images[seen]), self.test.labels[seen]
 
     def record(self, tasks: tuple[Task, ...], references: dict[int, Tensor]) -> tuple[dict[str, Any], Tensor, Tensor]:
@@ -62,12 +62,36 @@ class Evaluator:
             "classes": classes,
             "images": [len(self.labels_of(task)) for task in tasks],
             "task_identification": identified,
+            "views": self.views(tasks),
             "capacity": self.method.capacity(),
             "drift": [self.drift(tasks[index], reference) for index, reference in sorted(references.items())],
             "parameters": parameter_count(self.method),
             "bytes": self.stored_bytes(),
         }
         return record, logits, labels
+
+    def views(self, tasks: tuple[Task, ...]) -> dict[str, dict[str, Any]]:
+        """What parts of the method would reach alone."""
+        parts = self.method.views()
+        if not parts:
+            return {}
+
+        def side_by_side(images: Tensor) -> Tensor:
+            features = self.method.features(images)
+            assert features is not None
+            return torch.stack([decide(features).float() for decide in parts.values()], dim=1)
+
+        seen = self.seen(tasks)
+        logits, labels = self.apply(side_by_side, self.test.images[seen]).numpy(), self.test.labels[seen].numpy()
+        rows = [accuracy_row(logits[:, view], labels, [task.classes for task in tasks]) for view in range(len(parts))]
+        return {
+            name: {"tag": tag, "taw": taw, "task_identification": identified}
+            for name, (tag, taw, identified) in zip(parts, rows, strict=True)
+        }
+
+    def seen(self, tasks: tuple[Task, ...]) -> Tensor:
+        """Which test images are of these tasks or earlier ones."""
+        return self.test.labels < tasks[-1].first + tasks[-1].classes
 
     def stored_bytes(self) -> dict[str, int]:
         images, prototypes = self.method.image_bytes(), self.method.prototype_bytes()

@@ -21,6 +21,8 @@ from gcab.model.options import NetworkOptions
 from gcab.model.projectors import drift_distance
 from gcab.model.statistics import ClassStatistics
 
+HEADS, UNCOMPENSATED, STATISTICS = "heads", "heads, not compensated", "statistics"  # names of views
+
 
 @dataclass(frozen=True)
 class GcabOptions:
@@ -60,6 +62,7 @@ class Gcab(Method):
             "options.lambda_pfr": 2.0,
             "options.network.projector": "residual",
             "options.statistics": True,
+            "options.statistics_weight": 0.5,
         },
         "official": {},
         "paper": {
@@ -188,12 +191,25 @@ class Gcab(Method):
     def predictor(self) -> nn.Module:
         return self.decision(FoldedDecoder(self.network))
 
-    def decision(self, decoder: Callable[[list[Tensor]], Tensor]) -> "Decision":
-        weight = self.options.statistics_weight if self.options.statistics else None
-        return Decision(self.network, self.statistics, decoder, self.options.compensation, weight)
+    def decision(
+        self, decoder: Callable[[list[Tensor]], Tensor], compensate: bool = True, statistics: bool = True
+    ) -> "Decision":
+        """All that the options have decide, or less of it."""
+        weight = self.options.statistics_weight if self.options.statistics and statistics else None
+        compensate = compensate and self.options.compensation
+        return Decision(self.network, self.statistics, decoder, compensate, weight)
 
     def features(self, images: Tensor) -> Tensor:
         return self.network.encoder(images)
+
+    def views(self) -> dict[str, Callable[[Tensor], Tensor]]:
+        """Heads without the cascade, heads, and statistics, as far as that is not the whole method."""
+        decoder, found = FoldedDecoder(self.network), dict[str, Callable[[Tensor], Tensor]]()
+        if self.options.compensation and len(self.network.cascade.projectors):
+            found[UNCOMPENSATED] = self.decision(decoder, compensate=False, statistics=False).decide
+        if self.options.statistics:
+            found |= {HEADS: self.decision(decoder, statistics=False).decide, STATISTICS: self.statistics}
+        return found
 
     def compensate(self, features: Tensor, task: int) -> Tensor | None:
         if self.options.drift != "pfr":
@@ -256,22 +272,19 @@ class Decision(nn.Module):
             statistics,
             decoder,
         )
-        self.classes, self.statistics_weight = tuple(network.classes), statistics_weight
+        self.passes, self.statistics_weight = network.tasks, statistics_weight
         self.compensate = compensate and len(self.cascade.projectors) > 0
 
     def forward(self, images: Tensor) -> Tensor:
-        features = self.encoder(images)
-        spaces = self.cascade(features) if self.compensate else [features] * len(self.classes)
+        return self.decide(self.encoder(images))
+
+    def decide(self, features: Tensor) -> Tensor:
+        """The same from the encoder's features."""
+        spaces = self.cascade(features) if self.compensate else [features] * self.passes
         logits = self.decoder(spaces)
         if self.statistics_weight is None:
             return logits
-        return self.statistics_weight * self.statistics(features) + within_tasks(logits, self.classes)
-
-
-def within_tasks(logits: Tensor, classes: Sequence[int]) -> Tensor:
-    """log P(class | task) of every head: what heads know, without comparing them with each other."""
-    heads = logits.float().split(list(classes), dim=1)
-    return torch.cat([head.log_softmax(dim=1) for head in heads], dim=1)
+        return self.statistics_weight * self.statistics(features) + logits.float()
 
 
 def sharpness(progress: Progress, sharpest: float, schedule: Literal["paper", "official"]) -> Tensor:

@@ -8,7 +8,7 @@ is learned as GCAB learns it, as a second pass, and when it ends both passes bec
 import copy
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
@@ -17,13 +17,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gcab.errors import GcabError
-from gcab.methods.gcab import Decision, Gcab, GcabOptions, within_tasks
+from gcab.methods.gcab import Gcab, GcabOptions
 from gcab.methods.method import Setting, Task, TaskImages
 from gcab.model.folded import FoldedDecoder, fast_logits
 from gcab.model.gates import Gate
 from gcab.model.heads import Head
 from gcab.model.network import GatedNetwork
 from gcab.model.projectors import DriftCascade
+from gcab.training.captured import recorded
+from gcab.training.schedule import rate, set_learning_rate
 from gcab.training.seeds import seeded
 
 CERTAIN = 200.0  # a gate's embedding from which its sigmoid is exactly 0 or 1, at any sharpness
@@ -109,10 +111,6 @@ class GcabFast(Gcab):
                 logits.append(decoder(network.spaces(kept, self.options.compensation)).float())
         return features.flatten(0, 1), torch.cat(logits)
 
-    def decision(self, decoder: Callable[[list[Tensor]], Tensor]) -> Decision:
-        weight = self.options.statistics_weight if self.options.statistics else None
-        return GroupedDecision(self.tasks, self.network, self.statistics, decoder, self.options.compensation, weight)
-
     def compensate(self, features: Tensor, task: int) -> Tensor | None:
         """No projector is left when a task has ended."""
         return super().compensate(features, self.position(task)) if len(self.network.cascade.projectors) else None
@@ -123,23 +121,6 @@ class GcabFast(Gcab):
     def position(self, task: int) -> int:
         """Which pass a task has its classes in."""
         return self.network.tasks - 1 if task == len(self.tasks) - 1 else 0
-
-
-class GroupedDecision(Decision):
-    """A decision whose passes may each serve several tasks."""
-
-    def __init__(self, tasks: Sequence[int], network: GatedNetwork, *rest: Any) -> None:
-        super().__init__(network, *rest)
-        self.passes, self.classes = len(self.classes), tuple(tasks)
-
-    def forward(self, images: Tensor) -> Tensor:
-        features = self.encoder(images)
-        spaces = self.cascade(features) if self.compensate else [features] * self.passes
-        logits: Tensor = self.decoder(spaces)
-        if self.statistics_weight is None:
-            return logits
-        statistics: Tensor = self.statistics(features)
-        return self.statistics_weight * statistics + within_tasks(logits, self.classes)
 
 
 def distill(teacher: Gcab, images: Tensor, options: GcabFastOptions, seed: int) -> GcabFast:
@@ -209,19 +190,33 @@ def imitate(
         parameter.requires_grad_(True)
     with torch.no_grad():
         masks = network.masks(0)
-    steps = options.distillation_steps
+    steps, position = options.distillation_steps, torch.zeros(1, dtype=torch.long, device=features.device)
     picks = torch.randint(len(features), (steps, options.distillation_batch)).to(features.device)
-    optimiser = torch.optim.Adam(learning)
-    for step, pick in enumerate(picks):
-        for group in optimiser.param_groups:
-            group["lr"] = options.distillation_lr * math.cos(math.pi / 2 * step / steps) ** 2
+    optimiser = torch.optim.Adam(
+        learning, lr=rate(options.distillation_lr, features.device), capturable=features.is_cuda
+    )
+
+    def step() -> None:
+        pick = picks.index_select(0, position).squeeze(0)
         student = fast_logits(network, [features[pick]], [masks])
         optimiser.zero_grad()
         divergence(logits[pick], student, groups, options.temperature).backward()
         optimiser.step()
+        position.add_(1)
+
+    run = recorded(step, [*learning, position], optimiser)
+    for number in range(steps):
+        set_learning_rate(optimiser, options.distillation_lr * math.cos(math.pi / 2 * number / steps) ** 2)
+        run()
     for parameter, learns in zip(learning, learned_before, strict=True):
         parameter.grad = None
         parameter.requires_grad_(learns)
+
+
+def within_tasks(logits: Tensor, classes: Sequence[int]) -> Tensor:
+    """log P(class | task) of every head, without comparing heads with each other."""
+    heads = logits.float().split(list(classes), dim=1)
+    return torch.cat([head.log_softmax(dim=1) for head in heads], dim=1)
 
 
 def divergence(teacher: Tensor, student: Tensor, groups: Sequence[int], temperature: float) -> Tensor:

@@ -117,6 +117,10 @@ class Method(nn.Module, ABC):
         """Encoder tokens (B, N, D), for drift and transfer figures."""
         return None
 
+    def views(self) -> dict[str, Callable[[Tensor], Tensor]]:
+        """Functions from `features` to the logits that parts of the method would give alone: what each is worth."""
+        return {}
+
     def compensate(self, features: Tensor, task: int) -> Tensor | None:  # noqa: ARG002
         """Newest features mapped into the space of an earlier task; None where the method cannot."""
         return None

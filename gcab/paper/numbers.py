@@ -6,7 +6,8 @@ from statistics import fmean as mean
 from typing import Any
 
 from gcab.config import DEFAULT_PROFILE
-from gcab.evaluation.metrics import task_records
+from gcab.evaluation.metrics import results_from_records, summary, task_records
+from gcab.methods.gcab import HEADS, UNCOMPENSATED
 from gcab.paper.evidence import (
     Record,
     accuracies,
@@ -26,11 +27,12 @@ from gcab.runs.folder import RunFolder
 
 MARK = {True: "✓", False: ""}
 FAST_CAPACITY = 0.8  # the paper's tables
+WITHOUT, COMPENSATION = "PFR without compensation", "compensation"
 COMPONENTS = (
     "fine-tuning",
     "gates alone",
-    "PFR without compensation",
-    "compensation",
+    WITHOUT,
+    COMPENSATION,
     "feature distillation",
     "without gates",
     "joint",
@@ -80,32 +82,49 @@ def ablation(runs: Sequence[RunFolder]) -> list[Record]:
     for scenario, groups in by_scenario(runs).items():
         for group in groups:
             config = group.runs[0].config
-            options = config["options"] if config["method"] == "gcab" else {}
-            name, statistics = component(config), bool(options.get("statistics"))
-            drift, compensated = options.get("drift"), bool(options.get("compensation"))
+            gates = config["method"] == "gcab" and config["options"]["network"]["gates"]
             apart = [config["profile"]] if config["profile"] != DEFAULT_PROFILE else []
             if len({epochs_of(other.runs[0]) for other in groups}) > 1:
                 apart.append(in_epochs(epochs_of(group.runs[0])))
-            lines.append(
-                {
-                    "Scenario": scenario,
-                    "Row": ", ".join([name, *apart]),
-                    "Gates": MARK[bool(options) and options["network"]["gates"]],
-                    "PFR": MARK[drift == "pfr"],
-                    "Compensation": MARK[drift == "pfr" and compensated],
-                    "Class statistics": MARK[statistics],
-                    "Epochs": epochs_of(group.runs[0]),
-                    **accuracies(group.finals),
-                    "Paper ACC_TAG": None if statistics else ABLATION.get(scenario, {}).get(name),
-                    "Seconds": mean(group.values("seconds")),
-                }
-            )
+            for name, statistics, measured in decisions(group):
+                lines.append(
+                    {
+                        "Scenario": scenario,
+                        "Row": ", ".join([name, *apart]),
+                        "Gates": MARK[gates],
+                        "PFR": MARK[name in (WITHOUT, COMPENSATION)],
+                        "Compensation": MARK[name == COMPENSATION],
+                        "Class statistics": MARK[statistics],
+                        "Epochs": epochs_of(group.runs[0]),
+                        **accuracies(measured),
+                        "Paper ACC_TAG": None if statistics else ABLATION.get(scenario, {}).get(name),
+                        "Seconds": mean(group.values("seconds")),
+                    }
+                )
     names = [line["Row"].partition(",")[0] for line in lines]
     order = {name: place for place, name in reversed(list(enumerate([*COMPONENTS, *names])))}
     return sorted(
         lines,
         key=lambda line: (line["Scenario"], bool(line["Class statistics"]), order[line["Row"].partition(",")[0]]),
     )
+
+
+def decisions(group: Group) -> list[tuple[str, bool, list[Record]]]:
+    """The rows that a group's runs answer: (component, whether statistics take part, accuracies of the seeds)."""
+    config = group.runs[0].config
+    name, statistics = component(config), config["method"] == "gcab" and config["options"]["statistics"]
+    found = [(name, statistics, [*group.finals])]
+    names = {HEADS: name, UNCOMPENSATED: WITHOUT}
+    last = [run.records("task")[-1] for run in group.runs]
+    for view, row in names.items():
+        if all(view in record.get("views", {}) for record in last):
+            found.append((row, False, [alone(record, view) for record in last]))
+    return found
+
+
+def alone(record: Record, view: str) -> Record:
+    """The accuracies of a part of the method after the task of a record."""
+    return summary(results_from_records([{**record, **record["views"][view]}]))
 
 
 def component(config: dict[str, Any]) -> str:
@@ -116,7 +135,7 @@ def component(config: dict[str, Any]) -> str:
     if not options["network"]["gates"]:
         return "without gates"
     if options["drift"] == "pfr":
-        return "compensation" if options["compensation"] else "PFR without compensation"
+        return COMPENSATION if options["compensation"] else WITHOUT
     return "gates alone" if options["drift"] == "none" else "feature distillation"
 
 

@@ -1,14 +1,14 @@
 """The step at GPU speed: blocks compiled once, the whole step recorded as a CUDA graph and replayed."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gcab.methods.method import Batch, Method, Progress
+from gcab.methods.method import Batch, Progress
 from gcab.model.compiling import compiled
 from gcab.model.low_precision import LowPrecision, exchanged
 from gcab.ranks import world
@@ -96,31 +96,44 @@ class CapturedSteps:
 
     def warm_up(self) -> None:
         """Let compilers and libraries settle, and leave everything as it was."""
-        with unchanged(self.step.method, self.step.optimiser):
+        method = self.step.method
+        with unchanged([*method.parameters(), *method.buffers()], self.step.optimiser):
             self.start()
             for _ in range(WARM_UP):
                 self.position.zero_()
                 self.advance()
-        self.step.optimiser.zero_grad(set_to_none=True)
 
     def record(self) -> tuple[Callable[[], None], Callable[[], None]]:
         """Capture the start of an epoch and one step as CUDA graphs; the returned calls run them."""
-        stream = torch.cuda.Stream()
         hot = [*self.step.method.modules(), self.step.augment]
         with compiled(hot), low_precision(self.step, self.low), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # compilers advise on settings that would change the results
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
+            with Beside(self.feed.device):  # as recording wants it
                 self.warm_up()
-            torch.cuda.current_stream().wait_stream(stream)
-            return self.capture(self.start), self.capture(self.advance)
+            return capture(self.start, self.step.random), capture(self.advance, self.step.random)
 
-    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
-        graph = torch.cuda.CUDAGraph()
-        graph.register_generator_state(self.step.random)
-        with torch.cuda.graph(graph):
+
+def recorded(
+    work: Callable[[], None], tensors: Sequence[Tensor], optimiser: torch.optim.Optimizer
+) -> Callable[[], None]:
+    """A step of the optimiser as one CUDA graph, if it is on a GPU; `tensors` are all that it changes."""
+    device = tensors[0].device
+    if device.type != "cuda":
+        return work
+    with Beside(device), unchanged(tensors, optimiser):
+        for _ in range(WARM_UP):
             work()
-        return graph.replay
+    return capture(work)
+
+
+def capture(work: Callable[[], None], random: torch.Generator | None = None) -> Callable[[], None]:
+    """Record work as a CUDA graph, with the generator that it draws from; the returned call runs it."""
+    graph = torch.cuda.CUDAGraph()
+    if random is not None:
+        graph.register_generator_state(random)
+    with torch.cuda.graph(graph):
+        work()
+    return graph.replay
 
 
 class Beside:
@@ -156,9 +169,8 @@ def low_precision(step: Step, low: LowPrecision | None) -> Iterator[None]:
 
 
 @contextmanager
-def unchanged(method: Method, optimiser: torch.optim.Optimizer) -> Iterator[None]:
-    """Undo in place what happens inside to parameters, buffers and the optimiser's memory."""
-    tensors = [*method.parameters(), *method.buffers()]
+def unchanged(tensors: Sequence[Tensor], optimiser: torch.optim.Optimizer) -> Iterator[None]:
+    """Undo in place what happens inside to tensors and the optimiser's memory; gradients are forgotten."""
     saved = [tensor.detach().clone() for tensor in tensors]
     remembered = {
         parameter: {key: value.clone() for key, value in state.items() if isinstance(value, Tensor)}
@@ -172,6 +184,7 @@ def unchanged(method: Method, optimiser: torch.optim.Optimizer) -> Iterator[None
                 tensor.copy_(before)
             for parameter, state in optimiser.state.items():
                 restore(state, remembered.get(parameter, {}))
+        optimiser.zero_grad(set_to_none=True)
 
 
 def restore(state: dict[str, Any], before: dict[str, Tensor]) -> None:

@@ -21,12 +21,16 @@ def learning_rate(config: TrainingConfig, epoch: int) -> float:
 def make_optimiser(config: TrainingConfig, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     """Fused, and on a GPU with a learning rate that a captured step reads from device memory."""
     learning = [parameter for parameter in parameters if parameter.requires_grad]
-    capturable = learning[0].is_cuda
-    lr = torch.tensor(config.lr, device=learning[0].device) if capturable else config.lr
+    device, lr = learning[0].device, rate(config.lr, learning[0].device)
     if config.optimiser == "sgd":
         return torch.optim.SGD(learning, lr=lr, momentum=0.9, weight_decay=config.weight_decay, fused=True)
     kind = torch.optim.AdamW if config.optimiser == "adamw" else torch.optim.Adam
-    return kind(learning, lr=lr, weight_decay=config.weight_decay, fused=True, capturable=capturable)
+    return kind(learning, lr=lr, weight_decay=config.weight_decay, fused=True, capturable=device.type == "cuda")
+
+
+def rate(lr: float, device: torch.device) -> float | torch.Tensor:
+    """A learning rate where a captured step can read it."""
+    return torch.tensor(lr, device=device) if device.type == "cuda" else lr
 
 
 def set_learning_rate(optimiser: torch.optim.Optimizer, lr: float) -> None:

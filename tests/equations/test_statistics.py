@@ -143,14 +143,32 @@ def learned(options: GcabOptions) -> tuple[Gcab, Tensor]:
     return method, torch.randn(6, 3, IMAGE_SIZE, IMAGE_SIZE, generator=random)
 
 
-def test_the_decision_adds_statistics_and_what_each_head_says_within_its_task() -> None:
+def test_the_decision_adds_weighted_statistics_to_the_heads() -> None:
     method, images = learned(replace(profile_options("extended"), statistics_weight=0.7))
     with torch.no_grad():
         features = method.features(images)
-        heads = method.network.logits(method.network.spaces(features, compensate=True)).split(list(SIZES), dim=1)
-        expected = 0.7 * method.statistics(features) + torch.cat([head.log_softmax(dim=1) for head in heads], dim=1)
-        assert torch.allclose(method.predict(images), expected, atol=1e-5)
-        assert torch.allclose(method.predictor()(images), expected, atol=1e-4)
+        heads = method.network.logits(method.network.spaces(features, compensate=True))
+        statistics = method.statistics(features)
+        assert torch.allclose(method.predict(images), 0.7 * statistics + heads, atol=1e-5)
+        assert torch.allclose(method.predictor()(images), 0.7 * statistics + heads, atol=1e-4)
+
+
+def test_each_part_of_the_decision_can_be_seen_alone() -> None:
+    method, images = learned(profile_options("extended"))
+    with torch.no_grad():
+        features = method.features(images)
+        views = {name: decide(features) for name, decide in method.views().items()}
+        network = method.network
+        expected = {
+            "heads, not compensated": network.logits(network.spaces(features, compensate=False)),
+            "heads": network.logits(network.spaces(features, compensate=True)),
+            "statistics": method.statistics(features),
+        }
+    assert list(views) == list(expected)
+    assert all(torch.allclose(views[name], expected[name], atol=1e-4) for name in views)
+    assert not torch.allclose(views["heads"], views["heads, not compensated"], atol=1e-2)
+    assert set(learned(replace(profile_options("extended"), statistics=False))[0].views()) == {"heads, not compensated"}
+    assert learned(replace(profile_options("extended"), statistics=False, compensation=False))[0].views() == {}
 
 
 def test_switched_off_nothing_is_kept_and_the_heads_decide_alone() -> None:

@@ -96,10 +96,10 @@ def test_only_takes_numbers_and_parts_of_names(tmp_path: Path) -> None:
     def names(only: str | None) -> list[str]:
         return [job.name.removeprefix("cifar100/10, ") for job in chosen(jobs, only)]
 
-    assert len(names(None)) == 10
+    assert len(names(None)) == 5
     assert names("2, Joint,2") == ["gates alone", "joint"]
-    assert names("feature") == ["feature distillation", "feature distillation, extended"]
-    for wrong in ("0", "11", "nothing", ","):
+    assert names("ation") == ["compensation", "feature distillation"]
+    for wrong in ("0", "6", "nothing", ","):
         with pytest.raises(GcabError, match="--only"):
             chosen(jobs, wrong)
 
@@ -167,7 +167,8 @@ def test_some_rows_now_the_others_later(copied: Path, tmp_path: Path, capsys: py
     assert "1 of 1: digits/2, joint: ACC_TAG" in text
     assert "left out: 1, digits/2, fine-tuning: not started" in text
     rows = [line["Row"] for line in json.loads((out / "ablation.json").read_text())["lines"]]
-    assert rows == ["gates alone", "compensation", "joint"]
+    of_heads = ["gates alone", "PFR without compensation", "compensation"]
+    assert rows == [*of_heads, "joint", "gates alone", "compensation"], "then those with statistics"
 
 
 def test_a_distillation_with_other_settings_is_made_again(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -328,13 +329,28 @@ def test_the_papers_numbers_stand_beside_ours(pair: list[RunFolder]) -> None:
     for run in runs:
         run.config["scenario"]["name"] = "cifar100/10"
     assert [line["Paper ACC_TAW"] for line in numbers.main(runs)] == [82.08, 82.08]
-    assert [line["Paper ACC_TAG"] for line in numbers.ablation(runs)] == [31.35, 35.90]
+    assert [line["Paper ACC_TAG"] for line in numbers.ablation(runs)] == [31.35, 7.96, 35.90, None, None]
     assert [line["Paper total, MB"] for line in numbers.memory(runs)] == [pytest.approx(47.3 * 1.048576)] * 2
     drawn = {name: EXHIBITS[name].figure(runs, EXHIBITS[name].lines(runs)) for name in ("main", "ablation", "memory")}
     stars = [line for line in drawn["main"].axes[0].get_lines() if line.get_label() == "GCAB, the paper"]
     assert [np.asarray(star.get_xydata()).tolist() for star in stars] == [[[2, 35.9]]]
     diamonds = next(line for line in drawn["ablation"].axes[0].get_lines() if line.get_label() == "the paper")
-    assert np.asarray(diamonds.get_xdata()).tolist() == [31.35, 35.90]
+    assert np.asarray(diamonds.get_xdata()).tolist() == [31.35, 7.96, 35.90]
     assert any("the paper" in str(line.get_label()) for line in drawn["memory"].axes[0].get_lines())
     runs[1].config["training"]["epochs"] = 2
-    assert [line["Row"] for line in numbers.ablation(runs)] == ["gates alone, 1 epoch", "compensation, 2 epochs"]
+    rows = [line["Row"] for line in numbers.ablation(runs)]
+    assert rows[:3] == ["gates alone, 1 epoch", "PFR without compensation, 2 epochs", "compensation, 2 epochs"]
+
+
+def test_a_run_answers_for_its_parts(pair: list[RunFolder]) -> None:
+    """Heads alone, with and without the cascade, as the run recorded them."""
+    rows = {(line["Row"], bool(line["Class statistics"])): line for line in numbers.ablation(pair)}
+    last = pair[1].records("task")[-1]
+    for view, row in (("heads", "compensation"), ("heads, not compensated", "PFR without compensation")):
+        assert rows[row, False]["ACC_TAW"] == pytest.approx(np.mean(last["views"][view]["taw"]))
+    final = pair[1].final()
+    assert final is not None
+    assert rows["compensation", True]["ACC_TAG"] == final["acc_tag"]
+    marks = {row: [line[mark] for mark in ("Gates", "PFR", "Compensation")] for (row, _), line in rows.items()}
+    assert marks["PFR without compensation"] == ["✓", "✓", ""]
+    assert marks["gates alone"] == ["✓", "", ""]

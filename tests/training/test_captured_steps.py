@@ -101,7 +101,7 @@ def test_a_failure_while_warming_up_changes_nothing() -> None:
     weights = copy.deepcopy(method.state_dict())
 
     def fail_after_training() -> None:
-        with unchanged(method, step.optimiser):
+        with unchanged([*method.parameters(), *method.buffers()], step.optimiser):
             train(PlainSteps(step, feed), step, feed)
             raise ZeroDivisionError
 
