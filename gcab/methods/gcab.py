@@ -62,7 +62,7 @@ class Gcab(Method):
             "options.lambda_pfr": 2.0,
             "options.network.projector": "residual",
             "options.statistics": True,
-            "options.statistics_weight": 0.5,
+            "options.statistics_weight": 0.2,
         },
         "official": {},
         "paper": {
