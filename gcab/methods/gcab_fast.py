@@ -8,7 +8,7 @@ is learned as GCAB learns it, as a second pass, and when it ends both passes bec
 import copy
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
@@ -40,8 +40,8 @@ class GcabFastOptions(GcabOptions):
     capacity: float = 0.8  # share of the decoder's units that the one pass uses
     distillation_steps: int = 3000  # text: 200 epochs
     distillation_batch: int = 64  # the text does not say
-    distillation_lr: float = 3e-3  # at first, falling to 0 along a cosine; text: 5e-3
-    temperature: float = 1.0  # of both softmaxes; the text does not say
+    distillation_lr: float = 1e-3  # at first, falling to 0 along a cosine; text: 5e-3
+    temperature: float = 10.0  # of both softmaxes; the text does not say
     views: int = 16  # of every image: as it is, else mirrored and cut together with another; text: 1
 
     def __post_init__(self) -> None:
@@ -93,7 +93,7 @@ class GcabFast(Gcab):
             start_head(cast(Head, network.heads[0]).linear, decoder)
             for gate in (network.gate_in, network.gate_hidden) if network.options.gates else ():
                 close(gate, options.capacity)
-        imitate(network, features, logits, self.tasks if options.statistics else network.classes, options)
+        imitate(network, features, logits, options)
         network.finished = 1
 
     @torch.no_grad()
@@ -180,10 +180,8 @@ def cut_and_mirrored(images: Tensor) -> Tensor:
     return torch.where(first.to(images.device), images, others)
 
 
-def imitate(
-    network: GatedNetwork, features: Tensor, logits: Tensor, groups: Sequence[int], options: GcabFastOptions
-) -> None:
-    """Minimise KL(teacher || student) of the softmax over each group of classes; block, token and head learn."""
+def imitate(network: GatedNetwork, features: Tensor, logits: Tensor, options: GcabFastOptions) -> None:
+    """Minimise KL(teacher || student); block, token and head learn."""
     learning = [*network.block.parameters(), *network.tokens.parameters(), *network.heads.parameters()]
     learned_before = [parameter.requires_grad for parameter in learning]
     for parameter in learning:
@@ -200,7 +198,7 @@ def imitate(
         pick = picks.index_select(0, position).squeeze(0)
         student = fast_logits(network, [features[pick]], [masks])
         optimiser.zero_grad()
-        divergence(logits[pick], student, groups, options.temperature).backward()
+        divergence(logits[pick], student, options.temperature).backward()
         optimiser.step()
         position.add_(1)
 
@@ -213,13 +211,7 @@ def imitate(
         parameter.requires_grad_(learns)
 
 
-def within_tasks(logits: Tensor, classes: Sequence[int]) -> Tensor:
-    """log P(class | task) of every head, without comparing heads with each other."""
-    heads = logits.float().split(list(classes), dim=1)
-    return torch.cat([head.log_softmax(dim=1) for head in heads], dim=1)
-
-
-def divergence(teacher: Tensor, student: Tensor, groups: Sequence[int], temperature: float) -> Tensor:
-    """KL between softmaxes, summed over the groups of classes; scaled so that gradients keep their size."""
-    wanted, given = (within_tasks(logits / temperature, groups) for logits in (teacher, student))
+def divergence(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
+    """KL between the softmaxes over all classes, scaled so that gradients keep their size."""
+    wanted, given = ((logits.float() / temperature).log_softmax(dim=1) for logits in (teacher, student))
     return functional.kl_div(given, wanted, reduction="batchmean", log_target=True) * temperature**2

@@ -1,4 +1,4 @@
-"""From a recipe to finished runs, one after another in one process; what is finished already is not run again."""
+"""From a recipe to finished runs; what is finished already is not run again."""
 
 import gc
 from collections.abc import Sequence
@@ -155,27 +155,31 @@ def steps_left(job: Job, root: Path | None) -> int | None:
 
 
 def run_jobs(jobs: Sequence[Job], root: Path | None, device: torch.device, console: Console, command: str) -> None:
-    """Whatever is missing of every job."""
+    """Whatever is missing of every job, one after another."""
     before: Any = None
     for number, job in enumerate(jobs, start=1):
-        title = f"{number} of {len(jobs)}: {job.name}"
-        run = job.run()
-        if run is None or not run.final():
-            if device.type == "cuda" and before not in (None, forms(job.config)):
-                torch.compiler.reset()  # a compiler keeps few forms of a function, and then silently none
-            before = forms(job.config)
-            train(job, root, device, console, title, command)
-            gc.collect()  # a run's recorded steps hold device memory until their cycles are found
-            run = RunFolder.open(job.path)
-        else:
-            say(console, f"{title}: finished before")
-        for capacity in job.to_distil(run):
-            figures = distil_run(run, root, capacity, fast_folder(run, capacity), device, job.distillation, command)
-            accuracy, seconds = figures["gcab-fast"]["acc_tag"], figures["seconds"]
-            say(console, f"{title}: distilled to {100 * capacity:.0f} %: ACC_TAG {accuracy:.2f} % ({seconds:.0f} s)")
-        if job.timed:
-            time_models(run, device)
-            say(console, f"{title}: timed")
+        if device.type == "cuda" and before not in (None, forms(job.config)):
+            torch.compiler.reset()  # a compiler keeps few forms of a function, and then silently none
+        before = forms(job.config)
+        run_job(job, root, device, console, f"{number} of {len(jobs)}: {job.name}", command)
+
+
+def run_job(job: Job, root: Path | None, device: torch.device, console: Console, title: str, command: str) -> None:
+    """Train, distil and time what is missing."""
+    run = job.run()
+    if run is None or not run.final():
+        train(job, root, device, console, title, command)
+        gc.collect()  # a run's recorded steps hold device memory until their cycles are found
+        run = RunFolder.open(job.path)
+    else:
+        say(console, f"{title}: finished before")
+    for capacity in job.to_distil(run):
+        figures = distil_run(run, root, capacity, fast_folder(run, capacity), device, job.distillation, command)
+        accuracy, seconds = figures["gcab-fast"]["acc_tag"], figures["seconds"]
+        say(console, f"{title}: distilled to {100 * capacity:.0f} %: ACC_TAG {accuracy:.2f} % ({seconds:.0f} s)")
+    if job.timed:
+        time_models(run, device)
+        say(console, f"{title}: timed")
 
 
 def train(job: Job, root: Path | None, device: torch.device, console: Console, title: str, command: str) -> None:

@@ -60,6 +60,9 @@ RECIPES: Mapping[str, Recipe] = {
         "table ablation2",
         (
             Row("fine-tuning", method="finetune"),
+            Row("gates alone, official", profile="official", changes=GATES_ALONE),
+            Row("compensation, official", profile="official"),
+            Row("feature distillation, official", profile="official", changes=FEATURE_DISTILLATION),
             Row("gates alone", changes=GATES_ALONE),
             Row("compensation"),
             Row("feature distillation", changes=FEATURE_DISTILLATION),
@@ -79,7 +82,7 @@ RECIPES: Mapping[str, Recipe] = {
             ),
         ),
         scenarios=("cifar100/5",),
-        epochs=100,
+        epochs=20,
     ),
     "capacity": Recipe(
         "Capacity of the gated class-attention block",

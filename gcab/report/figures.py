@@ -5,13 +5,21 @@ A figure function takes the runs and returns a figure, or None where the runs do
 
 from collections.abc import Callable, Sequence
 from io import BytesIO
+from itertools import cycle
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gcab.evaluation.metrics import Results, incremental_tag, incremental_taw, task_of_class, task_records
+from gcab.evaluation.metrics import (
+    Results,
+    incremental_tag,
+    incremental_taw,
+    results_from_records,
+    task_of_class,
+    task_records,
+)
 from gcab.report.plotting import (
     PANEL_WIDTH,
     STYLE,
@@ -209,6 +217,38 @@ def drift(runs: Sequence[RunFolder]) -> "Figure | None":
     return figure
 
 
+def parts(runs: Sequence[RunFolder]) -> "Figure | None":
+    """What parts of a method would reach alone, beside the whole: which of them does not know the task."""
+    groups = [group for group in _groups_with_tasks(runs) if _task_values(group, "views")]
+    if not groups:
+        return None
+    look = _looks(runs)
+    names = dict.fromkeys(
+        name for group in groups for run in _task_values(group, "views") for views in run for name in views
+    )
+    lines = dict(zip(names, cycle(("--", ":", "-."))))
+    figure, axes_of_kinds = panels(1, 2, height=4.2)
+    for axes, kind, curve in zip(axes_of_kinds, ("tag", "taw"), (incremental_tag, incremental_taw), strict=True):
+        for group in groups:
+            colour, marker = look[group.label]
+            whole = [curve(results_of(run)) for run in group.runs if run.records("task")]
+            mean_curve(axes, whole, group.label, colour, marker)
+            for name, line in lines.items():
+                stories = [_view(run, name) for run in group.runs]
+                curves = [curve(results_from_records(story)) for story in stories if story]
+                if curves:
+                    start = next(story[0]["task"] for story in stories if story)
+                    mean_curve(axes, curves, "_", colour, "", line, start)
+        for name, line in lines.items():
+            style_key(axes, line, name)
+        task_axis(axes, 1, _most_tasks(groups))
+        axes.set_title({"tag": "Task-agnostic (ACC_TAG)", "taw": "Task-aware (ACC_TAW)"}[kind])
+        axes.set_ylim(0, 102)
+    axes_of_kinds[0].set_ylabel("accuracy, %")
+    legend_below(figure, axes_of_kinds[0])
+    return figure
+
+
 def confusion(runs: Sequence[RunFolder]) -> "Figure | None":
     """Which task wins the images of which: a model that forgets answers with the newest task."""
     shown = []
@@ -254,6 +294,12 @@ FIGURES: dict[str, FigureEntry] = {
         "Where the images of a task (row) go: the per cent that are given a class of each task (column) after the last "
         "task, first seed. A full last column is a model that answers with its newest classes.",
         confusion,
+    ),
+    "parts": FigureEntry(
+        "What each part knows",
+        "Solid: the whole method. Other lines: what its parts would reach if they decided alone. Left without the "
+        "task, right with it: a part that is good on the right and poor on the left does not know the task.",
+        parts,
     ),
     "capacity": FigureEntry(
         "Capacity",
@@ -333,8 +379,14 @@ def _furthest(group: Group) -> list[Results]:
 
 def _task_values(group: Group, key: str) -> list[list[Any]]:
     """One list per seed of a task record's entry, without tasks and seeds where it is empty."""
-    values = [[record[key] for record in task_records(run.records("task")) if record[key]] for run in group.runs]
+    values = [[record[key] for record in task_records(run.records("task")) if record.get(key)] for run in group.runs]
     return [seed for seed in values if seed]
+
+
+def _view(run: RunFolder, name: str) -> list[dict[str, Any]]:
+    """The records of a run's tasks as a part of its method alone would have them."""
+    records = task_records(run.records("task"))
+    return [{**record, **record["views"][name]} for record in records if name in record.get("views", {})]
 
 
 def _loss_curves(run: RunFolder) -> dict[str, tuple[list[float], list[float]]]:

@@ -96,32 +96,26 @@ def of_passes(method: Gcab, pixels: Tensor) -> Tensor:
 @pytest.mark.parametrize("profile", PROFILES)
 def test_the_student_says_what_its_teacher_says(profile: str) -> None:
     seen = torch.cat([images_of(task, count=60, seed=5).images for task in TASKS])  # of old tasks as well
-    groups = [2, 3, 2] if profile == "extended" else [7]  # statistics tell tasks apart, passes classes within them
     wanted = of_passes(teacher(profile), seen)
     novice, expert = student(profile, distillation_steps=1), student(profile, distillation_steps=600, views=8)
-    far, near = (divergence(wanted, of_passes(fast, seen), groups, temperature=1.0) for fast in (novice, expert))
+    far, near = (divergence(wanted, of_passes(fast, seen), temperature=1.0) for fast in (novice, expert))
     assert near < 0.5 * far
+    groups = [2, 3, 2] if profile == "extended" else [7]  # statistics help to tell tasks apart
     for given, asked in zip(of_passes(expert, seen).split(groups, 1), wanted.split(groups, 1), strict=True):
         assert (given.argmax(dim=1) == asked.argmax(dim=1)).double().mean() > 0.85
+    said, taught = logits(expert, seen).argmax(dim=1), logits(teacher(profile), seen).argmax(dim=1)
+    assert (said == taught).double().mean() > 0.85
 
 
-def test_the_divergence_of_one_group_by_hand() -> None:
+def test_the_divergence_by_hand() -> None:
     wanted, given = torch.tensor([[0.5, 0.5]]).log(), torch.tensor([[0.9, 0.1]]).log()
-    assert divergence(wanted, given, [2], 1.0) == pytest.approx(0.5 * math.log(0.5 / 0.9) + 0.5 * math.log(0.5 / 0.1))
-    assert divergence(wanted, wanted + 3, [2], 1.0) == pytest.approx(0, abs=1e-7)  # logits are relative
-
-
-def test_groups_are_compared_apart() -> None:
-    wanted, given = torch.randn(4, 5), torch.randn(4, 5)
-    apart = divergence(wanted[:, :2], given[:, :2], [2], 2.0) + divergence(wanted[:, 2:], given[:, 2:], [3], 2.0)
-    assert divergence(wanted, given, [2, 3], 2.0) == pytest.approx(float(apart), rel=1e-5)
-    shifted = given + torch.tensor([7.0, 7.0, -2.0, -2.0, -2.0])
-    assert divergence(wanted, shifted, [2, 3], 2.0) == pytest.approx(float(apart), rel=1e-5)
+    assert divergence(wanted, given, 1.0) == pytest.approx(0.5 * math.log(0.5 / 0.9) + 0.5 * math.log(0.5 / 0.1))
+    assert divergence(wanted, wanted + 3, 1.0) == pytest.approx(0, abs=1e-7)  # logits are relative
 
 
 def test_a_temperature_keeps_the_size_of_small_differences() -> None:
     wanted = torch.tensor([[0.01, -0.01]])
-    cold, hot = (divergence(wanted, -wanted, [2], temperature) for temperature in (1.0, 10.0))
+    cold, hot = (divergence(wanted, -wanted, temperature) for temperature in (1.0, 10.0))
     assert hot == pytest.approx(float(cold), rel=1e-2)
 
 
@@ -139,12 +133,12 @@ def test_the_head_starts_as_all_heads_side_by_side() -> None:
     assert torch.allclose(network.heads[0](feature), apart, atol=1e-5)
 
 
-def test_statistics_meet_probabilities_within_each_task() -> None:
+def test_statistics_join_the_one_pass_with_their_weight() -> None:
     fast = student("extended")
     with torch.no_grad():
-        own = logits(fast, some_pixels()) - fast.statistics(fast.features(SETTING.normalise(some_pixels())))
-    for of_task in own.split([task.classes for task in TASKS], dim=1):
-        assert torch.allclose(of_task.exp().sum(dim=1), torch.ones(9), atol=1e-3)
+        statistics = fast.statistics(fast.features(SETTING.normalise(some_pixels())))
+        expected = of_passes(fast, some_pixels()) + fast.options.statistics_weight * statistics
+        assert torch.allclose(logits(fast, some_pixels()), expected, atol=1e-3)
 
 
 def test_what_the_mask_closes_changes_nothing() -> None:

@@ -40,8 +40,8 @@ LOSS_TOLERANCE = 0.02  # of the value
 POINTS = 4.0  # of a percentage, about 14 test images
 
 
-def jobs_of(name: str, root: Path, scenario: str = SCENARIO, **given: Any) -> list[Job]:
-    return plan(RECIPES[name], root, [scenario], epochs=1, settings=TINY, **given)
+def jobs_of(name: str, root: Path, scenario: str = SCENARIO, epochs: int = 1, **given: Any) -> list[Job]:
+    return plan(RECIPES[name], root, [scenario], epochs=epochs, settings=TINY, **given)
 
 
 def made(jobs: list[Job]) -> list[RunFolder]:

@@ -112,6 +112,9 @@ def _task_record(
         "classes": [classes] * task,
         "images": [classes * IMAGES_PER_CLASS] * task,
         "task_identification": identification,
+        "views": {"heads": {"tag": [t / 2 for t in tag], "taw": taw, "task_identification": 0.5 * identification}}
+        if method == "gcab"
+        else {},
         "capacity": gates,
         "drift": [
             {"task": old, "raw": far, "compensated": undone * far}

@@ -186,6 +186,15 @@ def test_drift_without_compensation_has_no_second_curve(tmp_path: Path) -> None:
     np.testing.assert_allclose(as_is.get_ydata(), 0.4)
 
 
+def test_parts_stand_beside_the_whole(comparison: list[RunFolder]) -> None:
+    agnostic, aware = axes_of("parts", comparison)
+    for axes, share in ((agnostic, 0.5), (aware, 1.0)):
+        whole = line(axes, "gcab")
+        alone = next(other for other in axes.get_lines() if other.get_linestyle() == "--" and len(other.get_xdata()))
+        np.testing.assert_allclose(alone.get_ydata(), share * whole.get_ydata())
+    assert [text.get_text() for text in agnostic.figure.legends[0].get_texts()] == ["gcab", "heads"]
+
+
 def test_confusion_between_tasks_by_hand(tmp_path: Path) -> None:
     run = write_run(tmp_path, "finetune", 1, tasks=2, classes=1)
     # Task 1: three images of four go to task 2. Task 2: both right.
