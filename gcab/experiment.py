@@ -180,6 +180,7 @@ class Experiment:
         probes = {probe["task"]: probe for probe in self.run.records("probe")}
         probe = probes.get(number)
         record |= {
+            "views": self.evaluator.views(seen),
             "probe": probe and {"before": probe["before"], "untrained": probe["untrained"]},
             "validation": None if held_out is None else self.accuracy(held_out),
             "seconds": self.seconds(),

@@ -62,7 +62,6 @@ class Evaluator:
             "classes": classes,
             "images": [len(self.labels_of(task)) for task in tasks],
             "task_identification": identified,
-            "views": self.views(tasks),
             "capacity": self.method.capacity(),
             "drift": [self.drift(tasks[index], reference) for index, reference in sorted(references.items())],
             "parameters": parameter_count(self.method),

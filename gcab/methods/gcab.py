@@ -40,6 +40,9 @@ class GcabOptions:
     gate_limit: float = 6.0  # embeddings are clamped to ± this; 0: not clamped (text: not mentioned)
     statistics: bool = False  # class statistics join the heads' decision; not in the paper
     statistics_weight: float = 1.0
+    statistics_meet: Literal["probabilities", "logits"] = (
+        "probabilities"  # of the heads: log P(class | task), or logits
+    )
     network: NetworkOptions = field(default_factory=NetworkOptions)
 
     def __post_init__(self) -> None:
@@ -63,6 +66,7 @@ class Gcab(Method):
             "options.network.projector": "residual",
             "options.statistics": True,
             "options.statistics_weight": 0.2,
+            "options.statistics_meet": "logits",
         },
         "official": {},
         "paper": {
@@ -196,8 +200,13 @@ class Gcab(Method):
     ) -> "Decision":
         """All that the options have decide, or less of it."""
         weight = self.options.statistics_weight if self.options.statistics and statistics else None
+        tasks = self.task_classes() if self.options.statistics_meet == "probabilities" else None
         compensate = compensate and self.options.compensation
-        return Decision(self.network, self.statistics, decoder, compensate, weight)
+        return Decision(self.network, self.statistics, decoder, compensate, weight, tasks)
+
+    def task_classes(self) -> Sequence[int]:
+        """The number of classes of each task."""
+        return self.network.classes
 
     def features(self, images: Tensor) -> Tensor:
         return self.network.encoder(images)
@@ -264,6 +273,7 @@ class Decision(nn.Module):
         decoder: Callable[[list[Tensor]], Tensor],
         compensate: bool,
         statistics_weight: float | None,
+        tasks: Sequence[int] | None,
     ) -> None:
         super().__init__()
         self.encoder, self.cascade, self.statistics, self.decoder = (
@@ -273,6 +283,7 @@ class Decision(nn.Module):
             decoder,
         )
         self.passes, self.statistics_weight = network.tasks, statistics_weight
+        self.tasks = None if tasks is None else tuple(tasks)  # classes of each, where statistics meet probabilities
         self.compensate = compensate and len(self.cascade.projectors) > 0
 
     def forward(self, images: Tensor) -> Tensor:
@@ -284,7 +295,14 @@ class Decision(nn.Module):
         logits = self.decoder(spaces)
         if self.statistics_weight is None:
             return logits
-        return self.statistics_weight * self.statistics(features) + logits.float()
+        heads = logits.float() if self.tasks is None else within_tasks(logits, self.tasks)
+        return self.statistics_weight * self.statistics(features) + heads
+
+
+def within_tasks(logits: Tensor, classes: Sequence[int]) -> Tensor:
+    """log P(class | task) of every head: what heads know, without comparing them with each other."""
+    heads = logits.float().split(list(classes), dim=1)
+    return torch.cat([head.log_softmax(dim=1) for head in heads], dim=1)
 
 
 def sharpness(progress: Progress, sharpest: float, schedule: Literal["paper", "official"]) -> Tensor:

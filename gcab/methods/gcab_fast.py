@@ -8,7 +8,7 @@ is learned as GCAB learns it, as a second pass, and when it ends both passes bec
 import copy
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
@@ -110,6 +110,10 @@ class GcabFast(Gcab):
                 kept.copy_(network.encoder(self.setting.normalise(part.to(device))))
                 logits.append(decoder(network.spaces(kept, self.options.compensation)).float())
         return features.flatten(0, 1), torch.cat(logits)
+
+    def task_classes(self) -> Sequence[int]:
+        """A pass may serve several tasks."""
+        return self.tasks
 
     def compensate(self, features: Tensor, task: int) -> Tensor | None:
         """No projector is left when a task has ended."""

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -139,6 +140,16 @@ def test_statistics_join_the_one_pass_with_their_weight() -> None:
         statistics = fast.statistics(fast.features(SETTING.normalise(some_pixels())))
         expected = of_passes(fast, some_pixels()) + fast.options.statistics_weight * statistics
         assert torch.allclose(logits(fast, some_pixels()), expected, atol=1e-3)
+
+
+def test_statistics_meet_probabilities_within_each_task() -> None:
+    """As models of earlier versions decide, whose one pass serves several tasks."""
+    fast = student("extended")
+    fast.options = replace(fast.options, statistics_weight=1.0, statistics_meet="probabilities")
+    with torch.no_grad():
+        own = logits(fast, some_pixels()) - fast.statistics(fast.features(SETTING.normalise(some_pixels())))
+    for of_task in own.split([task.classes for task in TASKS], dim=1):
+        assert torch.allclose(of_task.exp().sum(dim=1), torch.ones(9), atol=1e-3)
 
 
 def test_what_the_mask_closes_changes_nothing() -> None:

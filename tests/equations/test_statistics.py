@@ -143,14 +143,18 @@ def learned(options: GcabOptions) -> tuple[Gcab, Tensor]:
     return method, torch.randn(6, 3, IMAGE_SIZE, IMAGE_SIZE, generator=random)
 
 
-def test_the_decision_adds_weighted_statistics_to_the_heads() -> None:
-    method, images = learned(replace(profile_options("extended"), statistics_weight=0.7))
+@pytest.mark.parametrize("meet", ["logits", "probabilities"])
+def test_the_decision_adds_weighted_statistics_to_what_the_heads_say(meet: Literal["logits", "probabilities"]) -> None:
+    options = replace(profile_options("extended"), statistics_weight=0.7, statistics_meet=meet)
+    method, images = learned(options)
     with torch.no_grad():
         features = method.features(images)
         heads = method.network.logits(method.network.spaces(features, compensate=True))
-        statistics = method.statistics(features)
-        assert torch.allclose(method.predict(images), 0.7 * statistics + heads, atol=1e-5)
-        assert torch.allclose(method.predictor()(images), 0.7 * statistics + heads, atol=1e-4)
+        if meet == "probabilities":  # of a class, given its task
+            heads = torch.cat([head.log_softmax(dim=1) for head in heads.split(list(SIZES), dim=1)], dim=1)
+        expected = 0.7 * method.statistics(features) + heads
+        assert torch.allclose(method.predict(images), expected, atol=1e-5)
+        assert torch.allclose(method.predictor()(images), expected, atol=1e-4)
 
 
 def test_each_part_of_the_decision_can_be_seen_alone() -> None:
