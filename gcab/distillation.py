@@ -18,7 +18,7 @@ from gcab.evaluation.metrics import results_from_records, summary
 from gcab.experiment import Data, load_data, make_evaluator
 from gcab.lesson import Lesson, logits_of
 from gcab.methods.gcab import Gcab, GcabOptions
-from gcab.methods.gcab_fast import GcabFast, GcabFastOptions, distill, fast_options
+from gcab.methods.gcab_fast import GcabFast, GcabFastOptions, Watch, distill, fast_options, ignore
 from gcab.methods.method import Method, Task, TaskImages, parameter_count, state_bytes
 from gcab.runs.files import write_json
 from gcab.runs.folder import RunFolder, device_name, environment
@@ -31,7 +31,12 @@ HELD_OUT = 0.2  # of the last task's images, where the model is calibrated
 
 
 def distil(
-    method: Method, config: RunConfig, images: Tensor, capacity: float, settings: Overrides | None = None
+    method: Method,
+    config: RunConfig,
+    images: Tensor,
+    capacity: float,
+    settings: Overrides | None = None,
+    watch: Watch = ignore,
 ) -> tuple[GcabFast, RunConfig]:
     """The student and its settings; the teacher is not touched."""
     if not isinstance(method, Gcab):
@@ -44,7 +49,7 @@ def distil(
     changed = replace(config, method=METHOD, options=fast_options(method.options, capacity=capacity))
     changed = override(changed, settings or {})
     with suitable_threads(method.network.gate_in.used.device, config.features_per_batch()):
-        return distill(method, images, changed.options, config.seed), changed
+        return distill(method, images, changed.options, config.seed, watch), changed
 
 
 def distil_run(
@@ -55,6 +60,7 @@ def distil_run(
     device: torch.device,
     settings: Overrides | None = None,
     command: str = "",
+    watch: Watch = ignore,
 ) -> dict[str, Any]:
     """Distil a run's model with the training images of its last task; what both models do with the test images."""
     teacher, config, description = load_method(run.model)
@@ -64,7 +70,7 @@ def distil_run(
     tasks = data.scenario.tasks[: len(description["tasks"])]
     images = data.scenario.open(tasks[-1], data.train).train().images
     started = time.perf_counter()
-    student, changed = distil(teacher.to(device), config, images, capacity, settings)
+    student, changed = distil(teacher.to(device), config, images, capacity, settings, watch)
     seconds = time.perf_counter() - started
     folder = out or run.path / f"fast-{100 * capacity:.0f}"
     figures = {
@@ -103,19 +109,20 @@ def distilled(
     labels: Sequence["Label"] | None,
     capacity: float,
     settings: Overrides | None = None,
+    watch: Watch = ignore,
 ) -> tuple[GcabFast, RunConfig, Calibration]:
     """What a model becomes: its method, settings and calibration, from images (n, 3, S, S) of its last task.
 
     Labels are needed only to see that these are the right images, and to calibrate a model again that was calibrated.
     """
     if labels is None:
-        student, config = distil(model.method, model.config, pixels, capacity, settings)
+        student, config = distil(model.method, model.config, pixels, capacity, settings, watch)
         return student, config, model.calibration
     if len(labels) != len(pixels):
         raise GcabError(f"{len(pixels)} images but {len(labels)} labels: give one label per image, or none.")
     data = TaskImages(pixels, labels_in(model, labels))
     lesson = Lesson.divide(model.tasks[-1], data, HELD_OUT if model.calibration.images else 0.0)
-    student, config = distil(model.method, model.config, lesson.train.images, capacity, settings)
+    student, config = distil(model.method, model.config, lesson.train.images, capacity, settings, watch)
     if lesson.held_out is None:
         return student, config, model.calibration
     held_out = lesson.held_out

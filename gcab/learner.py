@@ -236,16 +236,17 @@ class ContinualClassifier:
         labels: Labels | None = None,
         capacity: float = 0.8,
         settings: Mapping[str, Any] | None = None,
+        watch: Callable[[float], None] = lambda _: None,
     ) -> "ContinualClassifier":
         """Make one pass of the passes of all tasks (GCAB-Fast), with images of the task learned last: faster, smaller.
 
-        If anything goes wrong, the model stays as it was.
+        If anything goes wrong, the model stays as it was. `watch` is told the share that is done.
         """
         if isinstance(images, str | Path) and labels is None:
             images, labels = labelled_files(Path(images))
         method, names = self.method, None if labels is None else _plain_labels(labels)
         pixels = as_images(as_batch(images), method.setting.image_size)
-        self._become(*distilled(self, pixels, names, capacity, settings))
+        self._become(*distilled(self, pixels, names, capacity, settings, watch))
         return self
 
     def predict(self, images: Images) -> np.ndarray[Any, Any]:

@@ -26,6 +26,29 @@ class Display:
         self.progress.stop()
 
 
+class WorkDisplay(Display):
+    """Follows one piece of work by the share of it that is done; use as a context manager and as its watcher."""
+
+    def __init__(self, console: Console, title: str) -> None:
+        self.console, self.title = console, title
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TaskProgressColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self.bar = self.progress.add_task(escape(title), total=1.0)
+        self.spoke = time.monotonic()
+
+    def __call__(self, share: float) -> None:
+        self.progress.update(self.bar, completed=share)
+        if not self.console.is_terminal and time.monotonic() - self.spoke > LINE_SECONDS:
+            self.spoke = time.monotonic()
+            self.console.print(f"{escape(self.title)}: {100 * share:.0f} %", highlight=False, soft_wrap=True)
+
+
 class RunDisplay(Display):
     """Follows one run's records; use as a context manager and as the run's observer."""
 

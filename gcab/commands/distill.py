@@ -1,6 +1,7 @@
 """The command line of: distill."""
 
 import argparse
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ from rich.console import Console
 
 from gcab.commands.verbs import AddVerb, say, settings_of
 from gcab.errors import GcabError
+from gcab.terminal import WorkDisplay
 
 EPILOG = """\
 GCAB has a pass for every task; its distilled form, GCAB-Fast, has one pass for all and no projectors, and it can learn
@@ -60,7 +62,8 @@ def of_run(verb: argparse.Namespace, data: Path | None, console: Console) -> Non
     from gcab.runs.folder import RunFolder
 
     run, device = RunFolder.open(verb.model), choose_device(verb.device)
-    figures = distil_run(run, data, verb.capacity, verb.out, device, settings_of(verb.set), verb.command)
+    with WorkDisplay(console, f"{verb.model}  distilling") as watch:
+        figures = distil_run(run, data, verb.capacity, verb.out, device, settings_of(verb.set), verb.command, watch)
     table = Table(box=None, pad_edge=False)
     table.add_column("model")
     for heading in ("ACC_TAG", "ACC_TAW", "parameters", "bytes"):
@@ -92,17 +95,16 @@ def of_model(verb: argparse.Namespace, photos: Path | None, console: Console) ->
         raise GcabError("photos are missing: name the folder that the model learned last after the model.")
     if not photos.is_dir():
         raise GcabError(f"there is no folder '{photos}': name the one that the model learned last.")
-    if verb.out is None:
-        with folder.locked():
-            model = ContinualClassifier.load(folder.path, verb.device)
-            before = state_bytes(model.method)
-            generation = folder.write(model.distill(photos, capacity=verb.capacity, settings=settings).save)
-        where = f"{verb.model}  generation {generation}"
-    else:
+    with folder.locked() if verb.out is None else nullcontext():
         model = ContinualClassifier.load(folder.path, verb.device)
         before = state_bytes(model.method)
-        model.distill(photos, capacity=verb.capacity, settings=settings).save(verb.out)
-        where = str(verb.out)
+        with WorkDisplay(console, f"{verb.model}  distilling") as watch:
+            model.distill(photos, capacity=verb.capacity, settings=settings, watch=watch)
+        if verb.out is None:
+            where = f"{verb.model}  generation {folder.write(model.save)}"
+        else:
+            model.save(verb.out)
+            where = str(verb.out)
     after, used = state_bytes(model.method), 100 * verb.capacity
     say(
         console,

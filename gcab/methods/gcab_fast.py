@@ -8,7 +8,7 @@ is learned as GCAB learns it, as a second pass, and when it ends both passes bec
 import copy
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
@@ -31,6 +31,11 @@ from gcab.training.seeds import seeded
 CERTAIN = 200.0  # a gate's embedding from which its sigmoid is exactly 0 or 1, at any sharpness
 BATCH = 500  # images encoded at once
 LARGEST_CACHE = 4 * 2**30  # bytes of encoder features; more images get fewer views
+Watch = Callable[[float], None]  # told the share of the work that is done
+
+
+def ignore(_: float) -> None:
+    """Nobody watches."""
 
 
 @dataclass(frozen=True)
@@ -82,10 +87,10 @@ class GcabFast(Gcab):
         if self.network.tasks > 1:
             self.distill(data.images)
 
-    def distill(self, images: Tensor) -> None:
+    def distill(self, images: Tensor, watch: Watch = ignore) -> None:
         """Make one pass of all there are, with images (n, 3, H, W) of the newest task only; the encoder stays."""
         network, options, decoder = self.network, self.options, FoldedDecoder(self.network)
-        features, logits = self.lessons(decoder, images)
+        features, logits = self.lessons(decoder, images, lambda share: watch(share / 2))
         token = network.tokens[-1].detach()
         merge(network)
         with torch.no_grad():
@@ -93,11 +98,11 @@ class GcabFast(Gcab):
             start_head(cast(Head, network.heads[0]).linear, decoder)
             for gate in (network.gate_in, network.gate_hidden) if network.options.gates else ():
                 close(gate, options.capacity)
-        imitate(network, features, logits, options)
+        imitate(network, features, logits, options, lambda share: watch(0.5 + share / 2))
         network.finished = 1
 
     @torch.no_grad()
-    def lessons(self, decoder: FoldedDecoder, images: Tensor) -> tuple[Tensor, Tensor]:
+    def lessons(self, decoder: FoldedDecoder, images: Tensor, watch: Watch) -> tuple[Tensor, Tensor]:
         """What the encoder and the passes make of all views of the images: (views n, N, D) and (views n, classes)."""
         network, device = self.network, self.network.gate_in.used.device
         shape = len(images), network.tokens_per_image, network.width
@@ -109,6 +114,7 @@ class GcabFast(Gcab):
             for kept, part in zip(view.split(BATCH), seen.split(BATCH), strict=True):
                 kept.copy_(network.encoder(self.setting.normalise(part.to(device))))
                 logits.append(decoder(network.spaces(kept, self.options.compensation)).float())
+                watch(len(logits) / (views * math.ceil(len(images) / BATCH)))
         return features.flatten(0, 1), torch.cat(logits)
 
     def task_classes(self) -> Sequence[int]:
@@ -127,13 +133,13 @@ class GcabFast(Gcab):
         return self.network.tasks - 1 if task == len(self.tasks) - 1 else 0
 
 
-def distill(teacher: Gcab, images: Tensor, options: GcabFastOptions, seed: int) -> GcabFast:
+def distill(teacher: Gcab, images: Tensor, options: GcabFastOptions, seed: int, watch: Watch = ignore) -> GcabFast:
     """A student with one pass in place of all of its teacher's, from images (n, 3, H, W) of the last task only."""
     student = GcabFast(teacher.setting, options).to(teacher.network.gate_in.used.device)
     student.network, student.statistics = copy.deepcopy(teacher.network), copy.deepcopy(teacher.statistics)
     student.tasks = list(teacher.tasks if isinstance(teacher, GcabFast) else teacher.network.classes)
     with seeded(seed, "distill", len(student.tasks)):
-        student.eval().distill(images)
+        student.eval().distill(images, watch)
     return student
 
 
@@ -184,7 +190,7 @@ def cut_and_mirrored(images: Tensor) -> Tensor:
     return torch.where(first.to(images.device), images, others)
 
 
-def imitate(network: GatedNetwork, features: Tensor, logits: Tensor, options: GcabFastOptions) -> None:
+def imitate(network: GatedNetwork, features: Tensor, logits: Tensor, options: GcabFastOptions, watch: Watch) -> None:
     """Minimise KL(teacher || student); block, token and head learn."""
     learning = [*network.block.parameters(), *network.tokens.parameters(), *network.heads.parameters()]
     learned_before = [parameter.requires_grad for parameter in learning]
@@ -210,6 +216,7 @@ def imitate(network: GatedNetwork, features: Tensor, logits: Tensor, options: Gc
     for number in range(steps):
         set_learning_rate(optimiser, options.distillation_lr * math.cos(math.pi / 2 * number / steps) ** 2)
         run()
+        watch((number + 1) / steps)
     for parameter, learns in zip(learning, learned_before, strict=True):
         parameter.grad = None
         parameter.requires_grad_(learns)

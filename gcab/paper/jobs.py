@@ -22,7 +22,7 @@ from gcab.paper.recipes import Recipe, Row
 from gcab.paper.timing import time_models
 from gcab.runs.folder import RunFolder
 from gcab.scenario import Scenario
-from gcab.terminal import RunDisplay
+from gcab.terminal import RunDisplay, WorkDisplay
 
 OPTIONS = "options."
 IMAGES = {"cifar100": 50_000, "tiny-imagenet": 100_000}  # for training, where the data is not at hand
@@ -174,7 +174,9 @@ def run_job(job: Job, root: Path | None, device: torch.device, console: Console,
     else:
         say(console, f"{title}: finished before")
     for capacity in job.to_distil(run):
-        figures = distil_run(run, root, capacity, fast_folder(run, capacity), device, job.distillation, command)
+        out, settings = fast_folder(run, capacity), job.distillation
+        with WorkDisplay(console, f"{title}: distilling to {100 * capacity:.0f} %") as watch:
+            figures = distil_run(run, root, capacity, out, device, settings, command, watch)
         accuracy, seconds = figures["gcab-fast"]["acc_tag"], figures["seconds"]
         say(console, f"{title}: distilled to {100 * capacity:.0f} %: ACC_TAG {accuracy:.2f} % ({seconds:.0f} s)")
     if job.timed:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -124,9 +125,9 @@ def test_the_teacher_is_measured_as_its_run_measured_it(run: Path) -> None:
 def test_only_images_of_the_last_task_are_used(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
-    def watched(self: GcabFast, images: torch.Tensor) -> None:
+    def watched(self: GcabFast, images: torch.Tensor, watch: Callable[[float], None]) -> None:
         seen.append(len(images))
-        original(self, images)
+        original(self, images, watch)
 
     original = GcabFast.distill
     monkeypatch.setattr(GcabFast, "distill", watched)

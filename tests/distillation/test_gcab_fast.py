@@ -3,10 +3,12 @@
 import copy
 import math
 from dataclasses import replace
+from io import StringIO
 from typing import cast
 
 import pytest
 import torch
+from rich.console import Console
 from small_teachers import (
     HIDDEN,
     IMAGE_SIZE,
@@ -25,6 +27,7 @@ from small_teachers import (
 )
 from torch import Tensor, nn
 
+from gcab import terminal
 from gcab.config import resolve
 from gcab.errors import GcabError
 from gcab.evaluation.cost import count_macs
@@ -106,6 +109,19 @@ def test_the_student_says_what_its_teacher_says(profile: str) -> None:
         assert (given.argmax(dim=1) == asked.argmax(dim=1)).double().mean() > 0.85
     said, taught = logits(expert, seen).argmax(dim=1), logits(teacher(profile), seen).argmax(dim=1)
     assert (said == taught).double().mean() > 0.85
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_recorded_steps_teach_what_plain_ones_teach(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_gpu = copy.deepcopy(teacher("extended")).cuda()
+    images, chosen = images_of(TASKS[-1]).images, fast_options(on_gpu.options, capacity=0.8, distillation_steps=50)
+    recorded = distill(on_gpu, images, chosen, seed=1).cpu()
+    monkeypatch.setattr(gcab_fast, "recorded", lambda step, *_: step)
+    plain = distill(on_gpu, images, chosen, seed=1).cpu()
+    assert torch.allclose(of_passes(recorded, some_pixels()), of_passes(plain, some_pixels()), atol=1e-2)
+    assert not torch.allclose(
+        of_passes(recorded, some_pixels()), of_passes(student(distillation_steps=1), some_pixels())
+    )
 
 
 def test_the_divergence_by_hand() -> None:
@@ -292,6 +308,24 @@ def test_views_are_mirrored() -> None:
     assert corners == {(0,), (7,), (56,), (63,)}
 
 
+def test_who_watches_is_told_how_far_it_is() -> None:
+    shares: list[float] = []
+    method = teacher("extended")
+    chosen = fast_options(method.options, views=2, distillation_steps=4)
+    distill(method, images_of(TASKS[-1]).images, chosen, 1, shares.append)
+    assert shares == [0.25, 0.5, 0.625, 0.75, 0.875, 1.0]
+
+
+def test_where_there_is_no_terminal_progress_is_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 3.0, 11.0, 11.0, 12.0])
+    monkeypatch.setattr("gcab.terminal.time.monotonic", lambda: next(clock))
+    console = Console(file=StringIO(), force_terminal=False)
+    with terminal.WorkDisplay(console, "a [model]  distilling") as watch:
+        for share in (0.1, 0.52, 0.9):
+            watch(share)
+    assert console.file.getvalue() == "a [model]  distilling: 52 %\n"  # type: ignore[attr-defined]
+
+
 def test_many_images_get_fewer_views(monkeypatch: pytest.MonkeyPatch) -> None:
     method, images = teacher("extended"), images_of(TASKS[-1]).images
     fast = GcabFast(SETTING, fast_options(method.options, views=4))
@@ -299,7 +333,7 @@ def test_many_images_get_fewer_views(monkeypatch: pytest.MonkeyPatch) -> None:
     decoder, of_one_view = FoldedDecoder(method.network), len(images) * 4 * WIDTH * 4
     for room, views in ((10 * of_one_view, 4), (3 * of_one_view, 3), (1, 1)):
         monkeypatch.setattr(gcab_fast, "LARGEST_CACHE", room)
-        features, wanted = fast.lessons(decoder, images)
+        features, wanted = fast.lessons(decoder, images, gcab_fast.ignore)
         assert features.shape == (views * len(images), 4, WIDTH)
         assert wanted.shape == (views * len(images), 7)
 
