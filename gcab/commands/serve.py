@@ -76,6 +76,8 @@ def serve_verb(verb: argparse.Namespace, console: Console) -> None:
         stop_seconds=verb.stop_seconds,
     )
     with listen(verb.host, verb.port) as listener:
+        if verb.compile:
+            say(console, f"{verb.model}  compiling the network, which takes about a minute")
         service = Service(verb.model, Inference(verb.device, verb.precision, verb.compile), limits, verb.allow_teach)
         model = service.model
         what = f"{service.describe()['name']} (generation {model.generation}, {len(model.classes)} classes)"
