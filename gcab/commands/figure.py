@@ -75,8 +75,9 @@ def given_runs(verb: argparse.Namespace) -> "list[RunFolder]":
     from gcab.paper.recipes import RECIPES
     from gcab.runs.folder import find_runs
 
-    for option in ("only", "epochs", "scenario", "set", "dry_run", "at_once"):
-        if getattr(verb, option) not in (None, False, [], 1):
+    given = {option: getattr(verb, option) for option in ("only", "epochs", "scenario", "set", "dry_run")}
+    for option, value in {**given, "at_once": verb.at_once > 1}.items():
+        if value:
             raise GcabError(f"--{option.replace('_', '-')} is for a recipe's own runs: leave out the RUN folders.")
     runs = find_runs(verb.given)
     if RECIPES[verb.name].timed:
