@@ -81,7 +81,7 @@ def plan(
             own = {key for key, _, _ in leaves(base)} - {"method", "profile", "seed"}
             known |= own
             changes = {
-                "training.epochs": min(recipe.epochs or base.training.epochs, base.training.epochs)
+                "training.epochs": min(row.epochs or recipe.epochs or base.training.epochs, base.training.epochs)
                 if epochs is None
                 else epochs,
                 **{key: value for key, value in given.items() if key in own},

@@ -18,6 +18,7 @@ class Row:
     method: str = "gcab"
     profile: str = "extended"
     changes: Changes = field(default_factory=dict)
+    epochs: int | None = None  # a task, where the recipe's are not needed
     capacities: tuple[float, ...] = ()  # it is distilled to each of these shares of the decoder
     distillation: Changes = field(default_factory=dict)  # settings of that
 
@@ -109,13 +110,13 @@ RECIPES: Mapping[str, Recipe] = {
         epochs=1,  # training changes neither time nor size
         timed=True,
     ),
-    "memory": Recipe(
+    "memory": Recipe(  # which no schedule changes
         "Memory",
         "table params",
         (
             Row("extended", capacities=FAST),
-            Row("ER, 200 images", method="er"),
-            Row("ER, 500 images", method="er", changes={"options.buffer": 500}),
+            Row("ER, 200 images", method="er", epochs=20),
+            Row("ER, 500 images", method="er", changes={"options.buffer": 500}, epochs=20),
         ),
         scenarios=("cifar100/5", "cifar100/10"),
     ),

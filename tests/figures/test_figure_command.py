@@ -71,6 +71,8 @@ def test_the_schedule_is_the_recipes_the_scenarios_or_the_one_asked_for(tmp_path
     assert epochs("ablation", "cifar100/10") == {100}
     assert epochs("ablation", "digits/5") == {40}, "never longer than the scenario's own"
     assert epochs("ablation", "digits/5", 50) == {50}
+    assert epochs("memory", "cifar100/10") == {500, 20}, "a row may need less"
+    assert epochs("memory", "cifar100/10", 3) == {3}
     with pytest.raises(GcabError, match="epochs is 0"):
         epochs("main", "digits/5", 0)
 
