@@ -6,15 +6,36 @@ from typing import Any, Self
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 LINE_SECONDS = 10.0  # between progress lines where there is no terminal
 
 
 class Display:
-    """A bar that is there inside a `with` block."""
+    """A bar that is there inside a `with` block; `fields` are what further columns show at first."""
 
-    progress: Progress
+    def __init__(
+        self, console: Console, title: str, *columns: ProgressColumn, total: float | None, **fields: Any
+    ) -> None:
+        self.console, self.title = console, title
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TaskProgressColumn(),
+            *columns,
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self.bar = self.progress.add_task(escape(title), total=total, **fields)
+        self.spoke = time.monotonic()
 
     def __enter__(self) -> Self:
         self.progress.start()
@@ -25,47 +46,37 @@ class Display:
     ) -> None:
         self.progress.stop()
 
+    def line_is_due(self) -> bool:
+        """Whether to print a line now, because there is no terminal and the last one is a while ago."""
+        if self.console.is_terminal or (now := time.monotonic()) - self.spoke <= LINE_SECONDS:
+            return False
+        self.spoke = now
+        return True
+
+    def say(self, text: str) -> None:
+        """One line, however narrow the window: a broken line could not be searched for."""
+        self.console.print(escape(text), highlight=False, soft_wrap=True)
+
 
 class WorkDisplay(Display):
     """Follows one piece of work by the share of it that is done; use as a context manager and as its watcher."""
 
     def __init__(self, console: Console, title: str) -> None:
-        self.console, self.title = console, title
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TaskProgressColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self.bar = self.progress.add_task(escape(title), total=1.0)
-        self.spoke = time.monotonic()
+        super().__init__(console, title, total=1.0)
 
     def __call__(self, share: float) -> None:
         self.progress.update(self.bar, completed=share)
-        if not self.console.is_terminal and time.monotonic() - self.spoke > LINE_SECONDS:
-            self.spoke = time.monotonic()
-            self.console.print(f"{escape(self.title)}: {100 * share:.0f} %", highlight=False, soft_wrap=True)
+        if self.line_is_due():
+            self.say(f"{self.title}: {100 * share:.0f} %")
 
 
 class RunDisplay(Display):
     """Follows one run's records; use as a context manager and as the run's observer."""
 
     def __init__(self, console: Console, title: str, tasks: int, epochs: int) -> None:
-        self.console, self.title, self.tasks, self.epochs = console, title, tasks, epochs
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TaskProgressColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[losses]}", style="dim"),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self.bar = self.progress.add_task(escape(title), total=tasks * epochs, losses="")
-        self.spoke = time.monotonic()
+        losses = TextColumn("{task.fields[losses]}", style="dim")
+        super().__init__(console, title, TimeRemainingColumn(), losses, total=tasks * epochs, losses="")
+        self.tasks, self.epochs = tasks, epochs
 
     def __call__(self, record: dict[str, Any]) -> None:
         show = {"epoch": self.epoch, "task": self.task, "warning": self.warning, "resumed": self.resumed}
@@ -77,8 +88,7 @@ class RunDisplay(Display):
         where = f"{self.title}  task {record['task']}/{self.tasks}  epoch {record['epoch']}/{self.epochs}"
         done = (record["task"] - 1) * self.epochs + record["epoch"]
         self.progress.update(self.bar, completed=done, description=escape(where), losses=losses)
-        if not self.console.is_terminal and time.monotonic() - self.spoke > LINE_SECONDS:
-            self.spoke = time.monotonic()
+        if self.line_is_due():
             self.say(f"{where}  {losses}")
 
     def task(self, record: dict[str, Any]) -> None:
@@ -98,7 +108,3 @@ class RunDisplay(Display):
             f"after epoch {record['epoch']} of task {record['task']}" if record["epoch"] else f"task {record['task']}"
         )
         self.say(f"{self.title}  continuing: {where}")
-
-    def say(self, text: str) -> None:
-        """One line, however narrow the window: a broken line could not be searched for."""
-        self.console.print(escape(text), highlight=False, soft_wrap=True)

@@ -1,32 +1,21 @@
 """What a person sees while a model learns: a bar in a terminal, plain lines elsewhere, or JSON for programs."""
 
 import json
-import time
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+from rich.progress import TextColumn
 
-from gcab.terminal import LINE_SECONDS, Display
+from gcab.terminal import Display
 
 
 class LessonDisplay(Display):
     """Follows the events of one lesson; use as a context manager and as its progress."""
 
     def __init__(self, console: Console, title: str) -> None:
-        self.console, self.title = console, title
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TaskProgressColumn(),
-            TextColumn("{task.fields[state]}", style="dim"),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self.bar = self.progress.add_task(escape(title), total=None, state="reading photos")
-        self.spoke = time.monotonic()
+        state = TextColumn("{task.fields[state]}", style="dim")
+        super().__init__(console, title, state, total=None, state="reading photos")
 
     def __call__(self, event: dict[str, Any]) -> None:
         show = {"start": self.start, "note": self.note, "epoch": self.epoch}
@@ -48,16 +37,11 @@ class LessonDisplay(Display):
         state = f"loss {event['loss']:.3f}{told}  {duration(event['seconds_left'])} left"
         where = f"{self.title}  epoch {event['epoch']}/{event['epochs']}"
         self.progress.update(self.bar, completed=event["epoch"], description=escape(where), state=state)
-        if not self.console.is_terminal and time.monotonic() - self.spoke > LINE_SECONDS:
-            self.spoke = time.monotonic()
+        if self.line_is_due():
             self.say(f"{where}  {state}")
 
     def note(self, event: dict[str, Any]) -> None:
         self.say(f"{self.title}  {event['text']}")
-
-    def say(self, text: str) -> None:
-        """One line, however narrow the window: a broken line could not be searched for."""
-        self.console.print(escape(text), highlight=False, soft_wrap=True)
 
 
 def print_json(console: Console, value: Any, indent: int | None = None) -> None:

@@ -75,7 +75,7 @@ def test_a_lesson_in_silence(model: Path, world: Path, capsys: pytest.CaptureFix
 def test_progress_lines_where_there_is_no_terminal(
     world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gcab.commands.lesson_display.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("gcab.terminal.LINE_SECONDS", 0.0)
     text = said(capsys, "learn", tmp_path / "m.gcab", world / "week1", "--epochs", 2, "--device", "cpu", *SET)
     assert "m.gcab epoch 2/2 loss " in text
     assert "s left" in text
