@@ -40,9 +40,7 @@ class GcabOptions:
     gate_limit: float = 6.0  # embeddings are clamped to ± this; 0: not clamped (text: not mentioned)
     statistics: bool = False  # class statistics join the heads' decision; not in the paper
     statistics_weight: float = 1.0
-    statistics_meet: Literal["probabilities", "logits"] = (
-        "probabilities"  # of the heads: log P(class | task), or logits
-    )
+    statistics_meet: Literal["probabilities", "logits"] = "probabilities"  # log P(class | task) of heads, or logits
     network: NetworkOptions = field(default_factory=NetworkOptions)
 
     def __post_init__(self) -> None:
