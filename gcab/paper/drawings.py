@@ -125,7 +125,10 @@ def ablation(runs: Sequence[RunFolder], lines: Lines) -> "Figure":  # noqa: ARG0
 
 
 def hyperparameters(runs: Sequence[RunFolder], lines: Lines) -> "Figure":
-    """Top: over λ_GCAB, bottom: over λ_pfr, on logarithmic axes; a dotted line marks what the profile has."""
+    """Top: over λ_GCAB, bottom: over λ_pfr, on logarithmic axes; a dotted line marks what the profile has.
+
+    Where class statistics join the decision, a dashed line shows what the heads reach without them.
+    """
     figure, grid = panels(len(SWEEPS), 1, height=3.1 * len(SWEEPS), width=1.3 * PANEL_WIDTH)
     profile = str(runs[0].config["profile"])
     for axes, weight in zip(grid, SWEEPS, strict=True):
@@ -136,6 +139,9 @@ def hyperparameters(runs: Sequence[RunFolder], lines: Lines) -> "Figure":
             deviations = [line["ACC_TAG ±"] or 0.0 for line in found]
             look: dict[str, Any] = {"color": PALETTE[index], "marker": MARKERS[index], "label": scenario}
             axes.errorbar(values, accuracies, yerr=deviations if any(deviations) else None, capsize=3, **look)
+            if all(line["Heads alone"] is not None for line in found):
+                look |= {"label": f"{scenario}, heads alone", "linestyle": "--", "markerfacecolor": "white"}
+                axes.plot(values, [line["Heads alone"] for line in found], **look)
         own = getattr(resolve(runs[0].scenario, "gcab", profile).options, weight)
         axes.axvline(own, color="#888888", linestyle=":", linewidth=1.5, label=f"profile {profile}")
         axes.set_xscale("log")

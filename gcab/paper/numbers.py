@@ -114,17 +114,18 @@ def decisions(group: Group) -> list[tuple[str, bool, list[Record]]]:
     config = group.runs[0].config
     name, statistics = component(config), config["method"] == "gcab" and config["options"]["statistics"]
     found = [(name, statistics, [*group.finals])]
-    names = {HEADS: name, UNCOMPENSATED: WITHOUT}
-    last = [run.records("task")[-1] for run in group.runs]
-    for view, row in names.items():
-        if all(view in record.get("views", {}) for record in last):
-            found.append((row, False, [alone(record, view) for record in last]))
+    for view, row in {HEADS: name, UNCOMPENSATED: WITHOUT}.items():
+        if measured := alone(group, view):
+            found.append((row, False, measured))
     return found
 
 
-def alone(record: Record, view: str) -> Record:
-    """The accuracies of a part of the method after the task of a record."""
-    return summary(results_from_records([{**record, **record["views"][view]}]))
+def alone(group: Group, view: str) -> list[Record]:
+    """What a part of the method reaches after the last task, for every seed; nothing where no run tells."""
+    last = [run.records("task")[-1] for run in group.runs]
+    if not all(view in record.get("views", {}) for record in last):
+        return []
+    return [summary(results_from_records([{**record, **record["views"][view]}])) for record in last]
 
 
 def component(config: dict[str, Any]) -> str:
@@ -156,11 +157,18 @@ def hyperparameters(runs: Sequence[RunFolder]) -> list[Record]:
                         "Value": float(group.runs[0].config["options"][weight]),
                         "Epochs": epochs_of(group.runs[0]),
                         **accuracies(group.finals),
+                        "Heads alone": heads_alone(group),
                     }
                     for group in sorted(family, key=lambda group: group.runs[0].config["options"][weight])
                     if len(family) > 1
                 ]
     return lines
+
+
+def heads_alone(group: Group) -> float | None:
+    """ACC_TAG of the paper's decision, where class statistics join ours."""
+    measured = alone(group, HEADS)
+    return mean([one["acc_tag"] for one in measured]) if measured else None
 
 
 def settings_but(group: Group, weight: str) -> str:

@@ -55,7 +55,7 @@ def test_one_that_fails_does_not_stop_the_others(tmp_path: Path, capfd: pytest.C
 def test_no_run_outlives_the_command(tmp_path: Path, how: signal.Signals) -> None:
     arguments = figure("--runs", tmp_path / "runs", "--epochs", 500, "--at-once", 2)
     with (tmp_path / "said").open("w") as said:
-        program = subprocess.Popen([sys.executable, "-m", "gcab", *arguments], stdout=said, stderr=said)
+        program = subprocess.Popen([sys.executable, "-m", "gcab", *arguments], cwd=tmp_path, stdout=said, stderr=said)
     logs = [job.path / "metrics.jsonl" for job in jobs_of("embedding", tmp_path / "runs", "digits/2", epochs=500)]
     wait_until(lambda: all(log.exists() and log.stat().st_size > 0 for log in logs), "both runs train")
     os.kill(program.pid, how)
