@@ -229,14 +229,17 @@ def memory(runs: Sequence[RunFolder], lines: Lines) -> "Figure":  # noqa: ARG001
     colours = [METHOD_COLOURS["gcab"], METHOD_COLOURS["gcab_fast"], *PALETTE[3:], PALETTE[1]]
     figure, grid = panels(1, len(scenarios), height=4.2, width=PANEL_WIDTH * (1.3 if len(scenarios) == 1 else 1))
     for axes, scenario in zip(grid, scenarios, strict=True):
-        for line in (line for line in lines if line["Scenario"] == scenario):
+        mine, sizes = [line for line in lines if line["Scenario"] == scenario], list[float]()
+        for line in mine:
             place = titles.index(line["Method"])
             colour, marker = colours[place % len(colours)], MARKERS[place % len(MARKERS)]
-            point(axes, line["Total, MB"], line["ACC_TAG"], colour, marker, line["Method"])
+            if "Total, MB" in line:
+                point(axes, line["Total, MB"], line["ACC_TAG"], colour, marker, line["Method"])
             if line["Paper total, MB"] and line["Paper ACC_TAG"]:
-                label = f"{line['Method'].partition(' ')[0]}, the paper"
+                label = line["Method"] if "Total, MB" not in line else f"{line['Method'].partition(' ')[0]}, the paper"
                 point(axes, line["Paper total, MB"], line["Paper ACC_TAG"], colour, marker, label, hollow=True)
-        axes.set_xlim(left=0)
+            sizes += [line[column] for column in ("Total, MB", "Paper total, MB") if line.get(column)]
+        axes.set_xlim(0, 1.08 * max(sizes))
         axes.set_ylim(0, 102)
         axes.set_xlabel("kept between tasks, MB")
         axes.set_title(scenario)

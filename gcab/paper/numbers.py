@@ -20,7 +20,7 @@ from gcab.paper.evidence import (
     timings,
     title_of,
 )
-from gcab.paper.published import ABLATION, ACCURACY, MEMORY, RUNTIME
+from gcab.paper.published import ABLATION, ACCURACY, MEMORY, REPLAY, RUNTIME
 from gcab.paper.recipes import SWEEPS
 from gcab.report.tables import MEGABYTE, Group
 from gcab.runs.folder import RunFolder
@@ -208,7 +208,8 @@ def distillation(runs: Sequence[RunFolder]) -> list[Record]:
             shares = sorted({share for run in group.runs for share in distillations(run)})
             common = {"Scenario": scenario, "Run": title_of(group), "Epochs": epochs_of(group.runs[0])}
             if shares:
-                lines.append({**common, "Capacity, %": None, **accuracies(group.finals)})
+                teachers = [figures["gcab"] for figures in distilled(group, shares[-1])]
+                lines.append({**common, "Capacity, %": None, **accuracies(teachers)})
             for share in shares:
                 found = distilled(group, share)
                 below = [figures["gcab"]["acc_tag"] - figures["gcab-fast"]["acc_tag"] for figures in found]
@@ -251,15 +252,16 @@ def runtime(runs: Sequence[RunFolder]) -> list[Record]:
 
 
 def memory(runs: Sequence[RunFolder]) -> list[Record]:
-    """What is kept between tasks, beside the accuracy it buys."""
+    """What is kept between tasks, beside the accuracy it buys; then what the paper compares with."""
     lines = []
     for scenario, groups in by_scenario(runs).items():
         for group in groups:
-            final, method = group.finals[0], group.runs[0].method
+            final, method, fast = group.finals[0], group.runs[0].method, distilled(group, FAST_CAPACITY)
             images, statistics = (final["bytes"].get(part, 0) for part in ("images", "prototypes"))
-            models = [(title_of(group), method, group.finals, sum(final["bytes"].values()))]
-            if fast := [figures["gcab-fast"] for figures in distilled(group, FAST_CAPACITY)]:
-                models.append((fast_title(group), "gcab-fast", fast, fast[0]["bytes"]))
+            beside = [figures["gcab"] for figures in fast]  # tested when the student was
+            models = [(title_of(group), method, beside or group.finals, sum(final["bytes"].values()))]
+            if students := [figures["gcab-fast"] for figures in fast]:
+                models.append((fast_title(group), "gcab-fast", students, students[0]["bytes"]))
             for title, kind, measured, total in models:
                 lines.append(
                     {
@@ -275,6 +277,18 @@ def memory(runs: Sequence[RunFolder]) -> list[Record]:
                         "Paper ACC_TAG": published(scenario, kind)["Paper ACC_TAG"],
                     }
                 )
+        lines += [
+            {
+                "Scenario": scenario,
+                "Method": f"{other.method}, {other.images} images, the paper",
+                "Parameters, M": other.parameters,
+                "Images, MB": in_megabytes(other.images_size),
+                "Paper total, MB": in_megabytes(other.total),
+                "Paper ACC_TAG": other.tag[scenario],
+            }
+            for other in REPLAY
+            if scenario in other.tag
+        ]
     return lines
 
 

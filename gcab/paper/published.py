@@ -21,6 +21,18 @@ class Cost:
     giga_operations: float
 
 
+@dataclass(frozen=True)
+class Replay:
+    """A line of table params that stores images: parameters in millions, MB of 2**20 bytes, scenario -> ACC_TAG."""
+
+    method: str
+    images: int
+    parameters: float
+    images_size: float
+    total: float
+    tag: Mapping[str, float]
+
+
 # (scenario, method) -> tables 200_cifar and 200_tinyimagenet
 ACCURACY: Mapping[tuple[str, str], Published] = {
     ("cifar100/5", "joint"): Published(75.39),
@@ -72,3 +84,18 @@ MEMORY: Mapping[tuple[str, str], float] = {
     ("imagenet100", "gcab"): 48.4,
     ("imagenet100", "gcab-fast"): 36.19,
 }
+
+REPLAY: tuple[Replay, ...] = (
+    Replay("DyTox", 200, 10.7, 2.34, 43.16, {"cifar100/5": 36.52, "cifar100/10": 25.94}),
+    Replay("DyTox", 500, 10.7, 5.86, 46.68, {"cifar100/5": 51.28, "cifar100/10": 36.24}),
+    Replay("LVT", 200, 8.9, 2.34, 36.29, {"cifar100/5": 39.68, "cifar100/10": 35.41}),
+    Replay("LVT", 500, 8.9, 5.86, 39.81, {"cifar100/5": 44.73, "cifar100/10": 43.51}),
+    Replay("DyTox", 200, 10.7, 9.38, 50.19, {"tiny-imagenet/10": 13.14}),
+    Replay("DyTox", 500, 10.7, 23.44, 64.25, {"tiny-imagenet/10": 24.64}),
+    Replay("LVT", 200, 9.0, 9.38, 43.71, {"tiny-imagenet/10": 17.34}),
+    Replay("LVT", 500, 9.0, 23.44, 57.77, {"tiny-imagenet/10": 23.97}),
+    Replay("DyTox", 200, 11.0, 114.84, 156.80, {"imagenet100/10": 24.82}),
+    Replay("DyTox", 500, 11.0, 287.11, 329.07, {"imagenet100/10": 42.40}),
+    Replay("LVT", 200, 9.0, 114.84, 149.17, {"imagenet100/10": 19.46}),
+    Replay("LVT", 500, 9.0, 287.11, 321.44, {"imagenet100/10": 26.32}),
+)
