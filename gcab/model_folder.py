@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from gcab.errors import GcabError
 from gcab.runs.files import saving, sync_folder
@@ -53,6 +53,18 @@ class ModelFolder:
     @property
     def can_undo(self) -> bool:
         return len(self.generations()) > 1
+
+    @property
+    def undoes(self) -> Literal["task", "distillation"] | None:
+        """What `undo` would take back."""
+        kept = list(self.generations().values())
+        if len(kept) < 2:
+            return None
+        try:
+            before, now = (read_description(folder)["tasks"] for folder in kept[-2:])
+        except GcabError:
+            return "task"  # `undo` itself will say that it cannot be read
+        return "task" if len(before) < len(now) else "distillation"
 
     @property
     def work(self) -> Path:

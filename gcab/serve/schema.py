@@ -50,6 +50,7 @@ class Model(Shape):
     capacity: dict[str, float] = Field(description="Share of each gate's units in use.")
     bytes: int
     can_undo: bool
+    undoes: Literal["task", "distillation"] | None = Field(description="What an undo would take back.")
     can_teach: bool
     limits: Bounds
 

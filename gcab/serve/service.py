@@ -40,6 +40,7 @@ class Service:
             "name": (self.path.parent if self.folder.is_run else self.path).name.removesuffix(".gcab"),
             **self.model.describe(),
             "can_undo": self.folder.can_undo,
+            "undoes": self.folder.undoes,
             "can_teach": self.allow_teach,
             "limits": {
                 "body_bytes": self.limits.body_bytes,
@@ -82,7 +83,7 @@ class Service:
             raise RequestError(403, "this server does not learn: start it with --allow-teach to allow it.")
 
     async def undo(self) -> None:
-        """Back to before the last task."""
+        """Back to before the last task, or its distillation."""
         async with self.teacher.alone():
             if not self.folder.can_undo:
                 raise RequestError(409, "there is nothing to undo: no generation before this one is kept.")

@@ -18,6 +18,7 @@ from gcab.evaluation.metrics import results_from_records, summary
 from gcab.experiment import load_data, make_evaluator
 from gcab.methods.gcab_fast import GcabFast
 from gcab.methods.method import parameter_count
+from gcab.model_folder import ModelFolder
 
 TINY = {"encoder.width": 20, "encoder.heads": 4, "encoder.blocks": 1, "training.batch_size": 8}
 QUICK = ("--set", "options.distillation_steps=30", "--set", "options.views=2", "--device", "cpu")
@@ -142,7 +143,9 @@ def test_a_model_in_use_gets_a_generation_that_can_be_undone(
     model: Path, photos: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = document(model / "generation-0002")
+    assert ModelFolder(model).undoes == "task"
     assert main(["distill", str(model), "--data", str(photos / "week2"), *QUICK]) == 0
+    assert ModelFolder(model).undoes == "distillation"
     assert "generation 3: one pass for 2 tasks, 5 classes, capacity 80 %" in " ".join(capsys.readouterr().out.split())
     after = document(model / "generation-0003")
     for name in ("tasks", "labels", "taught", "image_size", "mean", "std"):

@@ -50,8 +50,9 @@ class Fake:
     )
     token: str | None = None
     can_teach: bool = True
+    distilled: bool = False  # since the last task
     broken: bool = False  # cuts every connection, as a server that is gone
-    full: int = 0  # answers 429 this often
+    full: int = 0  # photos get 429 this often
     job: Document = field(
         default_factory=lambda: {
             "state": "idle",
@@ -84,6 +85,7 @@ class Fake:
             "capacity": {"input": 0.38, "hidden": 0.55},
             "bytes": 5_412_345,
             "can_undo": len(self.tasks) > 1,
+            "undoes": "distillation" if self.distilled else "task" if len(self.tasks) > 1 else None,
             "can_teach": self.can_teach,
             "limits": {"body_bytes": 1_000_000, "archive_bytes": 1_000_000, "pixels": 64_000_000, "batch": 32},
         }
@@ -125,7 +127,9 @@ class Fake:
     def undo(self) -> tuple[int, Document]:
         if len(self.tasks) < 2:
             return 409, {"error": "There is nothing to undo."}
-        self.tasks = self.tasks[:-1]
+        if not self.distilled:
+            self.tasks = self.tasks[:-1]
+        self.distilled = False
         return 200, self.model()
 
     def answer(self, method: str, path: str, body: bytes) -> tuple[int, Document]:
@@ -203,7 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if self.fake.token is not None and self.headers.get("Authorization") != f"Bearer {self.fake.token}":
             status, document = 401, {"error": "This server asks for a token."}
-        elif self.fake.full > 0:
+        elif path == "/predict" and self.fake.full > 0:
             self.fake.full -= 1
             status, document = 429, {"error": "The server is busy: try again in a second."}
         else:

@@ -272,6 +272,22 @@ def test_teaching_shows_progress_then_both_accuracies_and_can_be_undone(shown: V
     expect(page.locator("#model-tasks details")).to_have_count(3)
 
 
+def test_a_distillation_is_undone_by_its_name(browser: Browser) -> None:
+    fake = Fake(distilled=True)
+    with running(fake) as address, visit(browser, address) as shown:
+        shown.open_tab("Teach")
+        page = shown.page
+        expect(page.get_by_role("heading", name="Undo the distillation")).to_be_visible()
+        expect(page.locator("#undo-line")).to_have_text("The model goes back to before its distillation.")
+        page.get_by_role("button", name="Undo…").click()
+        shown.picture("undo-distillation")
+        expect(page.get_by_role("dialog")).to_contain_text("The model forgets no class")
+        page.get_by_role("dialog").get_by_role("button", name="Undo").click()
+        expect(page.get_by_role("heading", name="Undo the last task")).to_be_visible()
+        expect(page.locator("#undo-line")).to_contain_text("goes back to before task 3 (20 classes")
+        expect(page.locator("#model-line")).to_contain_text("25 classes in 3 tasks")
+
+
 def test_a_job_under_way_is_found_when_the_page_opens(browser: Browser) -> None:
     fake = Fake(job=lesson(epochs=2)[1], script=lesson(epochs=2)[-1:], steps=0)
     with running(fake) as address, visit(browser, address) as shown:

@@ -53,7 +53,7 @@ def test_the_model_describes_itself(client: Client) -> None:
     assert [sorted(task["classes"]) for task in model["tasks"]] == [sorted(names) for names in TASKS]
     assert [task["held_out"] for task in model["tasks"]] == [16, 24]
     assert set(model["capacity"]) == {"input", "hidden"}
-    assert (model["can_undo"], model["can_teach"]) == (True, False)
+    assert (model["can_undo"], model["undoes"], model["can_teach"]) == (True, "task", False)
     assert model["limits"]["batch"] == Limits().images
 
 

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,15 @@ def name_of(folder: ModelFolder) -> Any:
 
 def entries(path: Path) -> list[str]:
     return sorted(entry.name for entry in path.iterdir())
+
+
+def test_what_undo_takes_back_is_known_unless_it_cannot_be_read(tmp_path: Path) -> None:
+    folder, found = ModelFolder(tmp_path / "m"), list[str | None]()
+    for tasks in (1, 2, 2):
+        folder.write(partial(save_model, description={"tasks": [[]] * tasks}, tensors={}))
+        found.append(folder.undoes)
+    (folder.path / "generation-0002" / "model.json").write_text("{")
+    assert [*found, folder.undoes] == [None, "task", "distillation", "task"]
 
 
 def test_every_lesson_is_a_generation_and_the_one_before_is_kept(tmp_path: Path) -> None:

@@ -133,11 +133,15 @@ class Teach {
     /** @type {HTMLButtonElement} */ (byId("archive-button")).disabled = !allowed || this.#busy;
     /** @type {HTMLButtonElement} */ (byId("undo-button")).disabled = !allowed || this.#busy || !model?.can_undo;
     const classes = last?.classes ?? [];
-    const forgets = `task ${last?.index} (${counted(classes, "class", "classes")}: ${shortList(classes)})`;
-    const back = `The model goes back to before ${forgets}.`;
+    const task = `task ${last?.index} (${counted(classes, "class", "classes")}: ${shortList(classes)})`;
+    const distilled = model?.undoes === "distillation";
+    const back = `The model goes back to before ${distilled ? "its distillation" : task}.`;
     const possible = model?.can_undo ? back : "There is nothing to undo: no earlier generation is kept.";
     byId("undo-line").textContent = allowed ? possible : "Switched off together with teaching.";
-    byId("undo-warning").textContent = `The model forgets ${forgets}. To get it back, its photos must be taught again.`;
+    byId("undo-heading").textContent = byId("undo-title").textContent = `Undo the ${distilled ? "distillation" : "last task"}`;
+    byId("undo-warning").textContent = distilled
+      ? "The model forgets no class, but is larger and slower again, with a pass for every task."
+      : `The model forgets ${task}. To get it back, its photos must be taught again.`;
   }
 
   /** @param {File} file */
@@ -214,7 +218,7 @@ class Teach {
       const model = await this.#server.call("POST", "undo");
       showJob(false);
       await this.#changed(model);
-      announce("The last task is undone.");
+      announce("It is undone.");
     } catch (problem) {
       notice("teach-trouble", sentence(problem), () => void this.#undo());
     }
