@@ -26,7 +26,7 @@ class ScenarioConfig:
     tasks: int = 10
     sizes: tuple[int, ...] = ()  # classes in each task where they are not all equal
     order: Literal["paper", "sorted", "random"] = "random"  # paper: the authors' order; random: from the run's seed
-    validation: float = 0.0  # share of a task's training images held out
+    validation: float = 0.0  # share of the training images held out and tested on, in place of the test images
     image_size: int = 32
 
 

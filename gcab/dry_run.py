@@ -22,11 +22,7 @@ def show(config: RunConfig, root: Path | None, device: torch.device, console: Co
     if root is not None or not info.needs_root:
         data = load_data(config, root)
         scenario = data.scenario
-        labels = scenario.relabel(data.train.labels)
-        counts = {
-            task.index: int(((labels >= task.first) & (labels < task.first + task.classes)).sum())
-            for task in scenario.tasks
-        }
+        counts = {task.index: len(scenario.open(task, data.train).train().labels) for task in scenario.tasks}
     elif info.classes is not None:
         scenario = Scenario.build(config.scenario, config.seed, [f"class {label}" for label in range(info.classes)])
     else:

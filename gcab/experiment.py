@@ -37,21 +37,25 @@ CHECKPOINT_SECONDS = 30.0
 class Data:
     """The two splits of a run's data set, and the tasks they make."""
 
-    train: ImageSet
+    train: ImageSet  # with what is held out of it
     test: ImageSet
     scenario: Scenario
 
 
 def load_data(config: RunConfig, root: Path | None) -> Data:
-    """Read both splits; the scenario follows from the names of the classes."""
+    """The scenario follows from the names of the classes; where images are held out, the test images stay unread."""
     info = dataset(config.scenario.dataset)
     if info.needs_root and root is None:
         raise GcabError(f"the data set {info.name} needs a folder: give --data DIR.")
     train = info.load(root, "train", config.scenario.image_size)
+    scenario = Scenario.build(config.scenario, config.seed, train.classes)
+    if config.scenario.validation > 0:
+        held_out = scenario.held_out(train)
+        return Data(train, ImageSet(train.images[held_out], train.labels[held_out], train.classes), scenario)
     test = info.load(root, "test", config.scenario.image_size)
     if train.classes != test.classes:
         raise GcabError(f"the training and test images of {info.name} in {root} have different classes.")
-    return Data(train, test, Scenario.build(config.scenario, config.seed, train.classes))
+    return Data(train, test, scenario)
 
 
 def run_path(root: Path, config: RunConfig) -> Path:
@@ -141,7 +145,7 @@ class Experiment:
             self.method.begin_task(task)
         self.trainer.fit(task, data, self.after_epoch, halfway)
         finish(self.method, task, data, self.config.seed)
-        self.evaluate(task, stream)
+        self.evaluate(task)
         if rank() == 0:
             save_method(self.run.model, self.method, self.config, self.tasks[: task.index + 1])
 
@@ -171,18 +175,16 @@ class Experiment:
         before, baseline = self.evaluator.probe(task, data), fresh.probe(task, data)
         self.write({"kind": "probe", "task": task.index + 1, "before": before, "untrained": baseline})
 
-    def evaluate(self, task: Task, stream: TaskStream) -> None:
+    def evaluate(self, task: Task) -> None:
         """Write the predictions and the record after a task."""
         seen = self.data.scenario.tasks if self.method.joint else self.tasks[: task.index + 1]
         number = len(seen)
         record, logits, labels = self.evaluator.record(seen, self.references(task))
-        held_out = stream.validation()
         probes = {probe["task"]: probe for probe in self.run.records("probe")}
         probe = probes.get(number)
         record |= {
             "views": self.evaluator.views(seen),
             "probe": probe and {"before": probe["before"], "untrained": probe["untrained"]},
-            "validation": None if held_out is None else self.accuracy(held_out),
             "seconds": self.seconds(),
         }
         self.run.save_arrays(f"task-{number:02d}", logits=logits.half().numpy(), labels=labels.numpy())
@@ -202,11 +204,6 @@ class Experiment:
             if arrays is not None:
                 found[index] = torch.from_numpy(arrays["features"].astype(np.float32))
         return found
-
-    def accuracy(self, images: TaskImages) -> float:
-        """Task-agnostic accuracy on held-out training images, in per cent."""
-        logits = self.evaluator.apply(self.method.predictor(), images.images)
-        return float((logits.argmax(dim=1) == images.labels.cpu()).double().mean() * 100)
 
     def final_record(self) -> dict[str, Any]:
         records = self.run.records("task")

@@ -26,25 +26,19 @@ class ClosedTaskError(GcabError):
 
 
 class TaskStream:
-    """The training and held-out images of one task; `close` makes them unreadable for good."""
+    """The training images of one task; `close` makes them unreadable for good."""
 
-    def __init__(self, task: Task, train: TaskImages, validation: TaskImages | None) -> None:
+    def __init__(self, task: Task, train: TaskImages) -> None:
         self.task = task
         self._train: TaskImages | None = train
-        self._validation = validation
 
     def train(self) -> TaskImages:
         if self._train is None:
             raise ClosedTaskError(f"task {self.task.index + 1} has ended: its images can no longer be read.")
         return self._train
 
-    def validation(self) -> TaskImages | None:
-        """The held-out share of the training images; None where nothing was held out."""
-        self.train()
-        return self._validation
-
     def close(self) -> None:
-        self._train = self._validation = None
+        self._train = None
 
 
 @dataclass(frozen=True)
@@ -84,22 +78,21 @@ class Scenario:
         """Labels of the data set as positions in the order of arrival."""
         return torch.argsort(torch.tensor(self.order))[labels]
 
+    def held_out(self, images: ImageSet) -> Tensor:
+        """Indices of the training images that take the place of the test images; none where nothing is held out."""
+        share = self.config.validation
+        return split_off(images, share, self.seed) if share > 0 else torch.empty(0, dtype=torch.long)
+
     def open(self, task: Task, images: ImageSet) -> TaskStream:
         """The only way to a task's training images."""
         labels = self.relabel(images.labels)
-        members = ((labels >= task.first) & (labels < task.first + task.classes)).nonzero().squeeze(1)
+        belongs = (labels >= task.first) & (labels < task.first + task.classes)
+        belongs[self.held_out(images)] = False
+        members = belongs.nonzero().squeeze(1)
         missing = set(range(task.first, task.first + task.classes)) - set(labels[members].tolist())
         if missing:
             raise GcabError(f"class '{task.names[min(missing) - task.first]}' has no training images: add some.")
-        if self.config.validation == 0:
-            return TaskStream(task, TaskImages(images.images[members], labels[members]), None)
-        held_out, kept = split_off(labels[members], self.config.validation, self.seed)
-        train, validation = members[kept], members[held_out]
-        return TaskStream(
-            task,
-            TaskImages(images.images[train], labels[train]),
-            TaskImages(images.images[validation], labels[validation]),
-        )
+        return TaskStream(task, TaskImages(images.images[members], labels[members]))
 
 
 def class_order(config: ScenarioConfig, seed: int, classes: int) -> tuple[int, ...]:
@@ -122,15 +115,13 @@ def equal_sizes(classes: int, tasks: int) -> tuple[int, ...]:
     return tuple(base + (index < rest) for index in range(tasks))
 
 
-def split_off(labels: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Indices (held out, kept): the same share of every class, at least one image on each side."""
-    shuffled = torch.randperm(len(labels), generator=generator(seed, "validation"))
-    held_out, kept = [], []
-    for label in labels.unique().tolist():
-        members = shuffled[labels[shuffled] == label]
+def split_off(images: ImageSet, share: float, seed: int) -> Tensor:
+    """Indices of the same share of every class, so that at least one image is taken and one is left."""
+    shuffled = torch.randperm(len(images.labels), generator=generator(seed, "validation"))
+    taken = []
+    for label in images.labels.unique().tolist():
+        members = shuffled[images.labels[shuffled] == label]
         if len(members) < 2:
-            raise GcabError(f"class {label} has one training image only: none can be held out for validation.")
-        count = min(max(1, round(share * len(members))), len(members) - 1)
-        held_out.append(members[:count])
-        kept.append(members[count:])
-    return torch.cat(held_out).sort().values, torch.cat(kept).sort().values
+            raise GcabError(f"class '{images.classes[label]}' has one training image only: none can be held out.")
+        taken.append(members[: min(max(1, round(share * len(members))), len(members) - 1)])
+    return torch.cat(taken).sort().values

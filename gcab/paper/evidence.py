@@ -85,11 +85,12 @@ def full_schedule(scenario: str) -> int:
 
 
 def reduced(runs: Sequence[RunFolder]) -> str:
-    """A sentence that says how far the schedule was cut; nothing where it was not."""
+    """Says how far the schedule was cut, and whether the test images were spared; nothing where neither is so."""
     cut = {(epochs_of(run), full_schedule(run.scenario)) for run in runs}
     said = [f"{in_epochs(few)} a task instead of {full}" for few, full in sorted(cut) if few < full]
     whose = "" if len(said) == len(cut) else " of some runs"
-    return f"Reduced schedule{whose}: {', '.join(said)}" if said else ""
+    schedule = [f"Reduced schedule{whose}: {', '.join(said)}"] if said else []
+    return ". ".join(schedule + ["Tested on held-out training images"] * any(run.held_out for run in runs))
 
 
 def accuracies(measured: Sequence[Mapping[str, Any]]) -> Record:

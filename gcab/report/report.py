@@ -77,12 +77,12 @@ def _lead(group: Group) -> str:
     classes = sum(map(len, run.tasks))
     images = _images_stored(group)
     kept = {NOTHING: "", "0": ", storing no image"}.get(images, f", storing {images} of images")
-    told = group.mean("acc_tag")
+    told, images_of = group.mean("acc_tag"), "held-out training" if run.held_out else "test"
     opening = f"{group.label}: {classes} classes of {run.scenario} in {len(run.tasks)} tasks{kept}."
     if told is None:
         return f"{opening} No run has finished yet; this page shows what there is so far."
     return (
-        f"{opening} After the last task it names {told:.1f} % of the test images correctly, choosing among all "
+        f"{opening} After the last task it names {told:.1f} % of the {images_of} images correctly, choosing among all "
         f"{classes} classes, and {group.mean('acc_taw'):.1f} % when told which task an image belongs to."
     )
 

@@ -148,7 +148,10 @@ def accuracy_table(runs: Sequence[RunFolder]) -> Table:
             total = [f"{METRICS[name](results):.1f}" if tag else NOTHING for name in ("acc_tag", "acc_taw")]
             rows.append([run_label(group, run), *cells, *[NOTHING] * (tasks - len(cells)), " / ".join(total)])
     columns = ["Run", *(f"Task {task}" for task in range(1, tasks + 1)), "All"]
-    return Table("Accuracy per task", columns, rows, "Per cent after the last task: task-agnostic / task-aware.")
+    note = "Per cent after the last task: task-agnostic / task-aware."
+    if any(run.held_out for run in runs):
+        note += f" On held-out training images{'' if all(run.held_out for run in runs) else ' in some runs'}."
+    return Table("Accuracy per task", columns, rows, note)
 
 
 def memory_table(runs: Sequence[RunFolder]) -> Table:

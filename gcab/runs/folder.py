@@ -98,6 +98,11 @@ class RunFolder:
         return str(self.config["scenario"]["name"])
 
     @property
+    def held_out(self) -> bool:
+        """Whether it was tested on images held out of the training images, as for choosing settings."""
+        return bool(self.config["scenario"].get("validation"))
+
+    @property
     def name(self) -> str:
         """A short label for tables and legends."""
         return f"{self.method} seed {self.seed}"

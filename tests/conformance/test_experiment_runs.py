@@ -75,11 +75,9 @@ def test_the_records_of_a_task(gcab: FinishedRun, finetune: FinishedRun) -> None
         assert [drift["task"] for drift in record["drift"]] == list(range(1, number))
         assert all(drift["raw"] > 0 and drift["compensated"] >= 0 for drift in record["drift"])
         assert (record["probe"] is None) == (number == 1)
-        assert 0 <= record["validation"] <= 100
         assert record["bytes"]["images"] == 0 < record["bytes"]["prototypes"]
         assert set(record["capacity"]) == {"input", "hidden"}
     plain = finetune.run.records("task")[-1]
-    assert plain["validation"] is None
     assert plain["capacity"] == {}
     assert all(drift["compensated"] is None for drift in plain["drift"])
 

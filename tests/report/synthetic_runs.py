@@ -122,7 +122,6 @@ def _task_record(
             if method == "gcab"
         ],
         "probe": {"before": 30.0 + task, "untrained": 22.0} if method != "joint" else None,
-        "validation": None,
         "parameters": 13_900_000,
         "bytes": {"model": 55_600_000, "images": 0, "prototypes": 1_500},
         "seconds": 61.0 * task,
