@@ -221,10 +221,13 @@ def evaluate_verb(verb: argparse.Namespace, console: Console) -> None:
     from gcab.runs.folder import RunFolder
 
     run = RunFolder.open(verb.run)
-    measured, recorded = evaluate_run(run, verb.data, choose_device(verb.device))
-    for name in ("acc_tag", "acc_taw", "task_identification"):
-        before = "nothing" if recorded[name] is None else f"{recorded[name]:.2f} %"
-        console.print(f"{name}: {measured[name]:.2f} % (recorded {before})", highlight=False)
+    tested = evaluate_run(run, verb.data, choose_device(verb.device))
+    names = ("acc_tag", "acc_taw", "task_identification")
+    for name in names:
+        before = "nothing" if tested.recorded[name] is None else f"{tested.recorded[name]:.2f} %"
+        console.print(f"{name}: {tested.now[name]:.2f} % (recorded {before})", highlight=False)
+    for part, alone in tested.parts.items():
+        console.print(f"{part}: {' / '.join(f'{alone[name]:.2f}' for name in names)} %", highlight=False)
 
 
 def report_verb(verb: argparse.Namespace, console: Console) -> None:

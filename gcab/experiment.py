@@ -144,7 +144,8 @@ class Experiment:
             grow(self.method, task, self.config.seed)
             self.method.begin_task(task)
         self.trainer.fit(task, data, self.after_epoch, halfway)
-        finish(self.method, task, data, self.config.seed)
+        ending = {"kind": "ending", "task": task.index + 1}  # for whoever watches, not for the log
+        finish(self.method, task, data, self.config.seed, lambda share: self.observe({**ending, "share": share}))
         self.evaluate(task)
         if rank() == 0:
             save_method(self.run.model, self.method, self.config, self.tasks[: task.index + 1])
@@ -262,8 +263,17 @@ def make_evaluator(method: Method, data: Data, device: torch.device) -> Evaluato
     return Evaluator(method, TaskImages(data.test.images, data.scenario.relabel(data.test.labels)), device)
 
 
-def evaluate_run(run: RunFolder, root: Path | None, device: torch.device) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Test the saved model of a run again: (measured now, recorded then), for the tasks it has learned."""
+@dataclass(frozen=True)
+class Tested:
+    """Summaries of a run's saved model, for the tasks it has learned."""
+
+    now: dict[str, Any]
+    recorded: dict[str, Any]
+    parts: dict[str, dict[str, Any]]  # what parts of the method would reach alone, now
+
+
+def evaluate_run(run: RunFolder, root: Path | None, device: torch.device) -> Tested:
+    """Test the saved model of a run again."""
     method, config, description = load_method(run.model)
     data = load_data(config, root)
     if [list(task.names) for task in data.scenario.tasks] != run.tasks:
@@ -272,4 +282,9 @@ def evaluate_run(run: RunFolder, root: Path | None, device: torch.device) -> tup
     tasks = data.scenario.tasks if method.joint else data.scenario.tasks[: len(description["tasks"])]
     record, _, _ = evaluator.record(tasks, {})
     recorded = [stored for stored in run.records("task") if stored["task"] == len(tasks)]
-    return summary(results_from_records([record])), summary(results_from_records(recorded))
+    views = {name: {**record, **view} for name, view in evaluator.views(tasks).items()}
+    return Tested(
+        summary(results_from_records([record])),
+        summary(results_from_records(recorded)),
+        {name: summary(results_from_records([view])) for name, view in views.items()},
+    )

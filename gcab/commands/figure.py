@@ -76,7 +76,7 @@ def given_runs(verb: argparse.Namespace) -> "list[RunFolder]":
     from gcab.runs.folder import find_runs
 
     given = {option: getattr(verb, option) for option in ("only", "epochs", "scenario", "set", "dry_run")}
-    for option, value in {**given, "at_once": verb.at_once > 1}.items():
+    for option, value in {**given, "at_once": verb.at_once > 1, "seeds": verb.seeds != "1"}.items():
         if value:
             raise GcabError(f"--{option.replace('_', '-')} is for a recipe's own runs: leave out the RUN folders.")
     runs = find_runs(verb.given)
@@ -110,7 +110,7 @@ def made_runs(verb: argparse.Namespace, console: Console) -> "list[RunFolder] | 
         run_jobs(now, verb.data, device, console, verb.command)
     for number, job in enumerate(jobs, start=1):
         if job.state() != "finished":
-            say(console, f"left out: {number}, {job.name}: {job.state()}")
+            say(console, f"not done yet: {number}, {job.name}: {job.state()}")
     return [run for job in jobs if (run := job.run()) is not None and run.final()]
 
 
@@ -125,6 +125,8 @@ def show(jobs: "list[Job]", now: "list[Job]", data: Path | None, console: Consol
         uncounted += steps is None
         total += steps or 0
         counted = "? steps" if steps is None else f"{steps:,} steps left"
+        if job in now and (distillations := len(job.to_distil(run) if (run := job.run()) else job.capacities)):
+            counted += f" and {distillations} distillation{'s' * (distillations > 1)}"
         state = job.state() if job in now else "not now"
         epochs = in_epochs(job.config.training.epochs)
         say(console, f"{number:2}  {job.name:{width}}  {epochs} a task, {counted}, {state}  {job.path}")

@@ -8,7 +8,8 @@ import numpy as np
 
 from gcab.config import resolve
 from gcab.evaluation.metrics import incremental_tag
-from gcab.paper.evidence import Record, by_scenario, title_of
+from gcab.paper.evidence import Record, by_scenario, distilled, fast_title, title_of
+from gcab.paper.numbers import FAST_CAPACITY
 from gcab.paper.published import ACCURACY
 from gcab.paper.recipes import SWEEPS
 from gcab.report.plotting import (
@@ -36,7 +37,7 @@ GATES = {"Input gate, %": "--", "Hidden gate, %": ":"}
 GREEK = {"lambda_gcab": "λ_GCAB", "lambda_pfr": "λ_pfr"}
 
 
-def main(runs: Sequence[RunFolder], lines: Lines) -> "Figure":
+def main(runs: Sequence[RunFolder], lines: Lines) -> "Figure":  # noqa: ARG001
     """ACC_TAG after each task, as in figure allscenarios; GCAB-Fast and the paper's result stand at the last one."""
     scenarios = by_scenario(runs)
     methods = {title_of(group): group.runs[0].method for groups in scenarios.values() for group in groups}
@@ -51,17 +52,15 @@ def main(runs: Sequence[RunFolder], lines: Lines) -> "Figure":
                 axes.axhline(float(np.mean(curves)), color=colour, linestyle="--", label=title_of(group))
             else:
                 mean_curve(axes, curves, title_of(group), colour, marker)
-        for line in lines:
-            if line["Scenario"] == scenario and line["Method"].startswith("GCAB-Fast"):
-                colour, _ = look[line["Method"].replace("GCAB-Fast", "GCAB")]
-                point(axes, last, line["ACC_TAG"], colour, "s", line["Method"], hollow=True)
+            if students := [figures["gcab-fast"]["acc_tag"] for figures in distilled(group, FAST_CAPACITY)]:
+                point(axes, last, float(np.mean(students)), colour, "s", fast_title(group), hollow=True)
         if published := ACCURACY.get((scenario, "gcab")):
             point(axes, last, published.tag, PUBLISHED, "*", "GCAB, the paper")
         task_axis(axes, 1, last)
         axes.set_ylim(0, 102)
         axes.set_title(scenario)
     grid[0].set_ylabel("ACC_TAG, %")
-    legend_below(figure, grid[0])
+    legend_below(figure)
     return figure
 
 
@@ -120,7 +119,7 @@ def ablation(runs: Sequence[RunFolder], lines: Lines) -> "Figure":  # noqa: ARG0
         axes.set_xlim(0, 100)
         axes.set_xlabel("ACC_TAG after the last task, %")
         axes.set_title(scenario)
-    legend_below(figure, grid[0])
+    legend_below(figure)
     return figure
 
 
@@ -130,20 +129,21 @@ def hyperparameters(runs: Sequence[RunFolder], lines: Lines) -> "Figure":
     Where class statistics join the decision, a dashed line shows what the heads reach without them.
     """
     figure, grid = panels(len(SWEEPS), 1, height=3.1 * len(SWEEPS), width=1.3 * PANEL_WIDTH)
-    profile = str(runs[0].config["profile"])
     for axes, weight in zip(grid, SWEEPS, strict=True):
         mine = [line for line in lines if line["Weight"] == weight]
-        for index, scenario in enumerate(dict.fromkeys(line["Scenario"] for line in mine)):
-            found = [line for line in mine if line["Scenario"] == scenario]
+        for index, series in enumerate(dict.fromkeys(line["Series"] for line in mine)):
+            found = [line for line in mine if line["Series"] == series]
             values, accuracies = zip(*((line["Value"], line["ACC_TAG"]) for line in found), strict=True)
             deviations = [line["ACC_TAG ±"] or 0.0 for line in found]
-            look: dict[str, Any] = {"color": PALETTE[index], "marker": MARKERS[index], "label": scenario}
-            axes.errorbar(values, accuracies, yerr=deviations if any(deviations) else None, capsize=3, **look)
+            look: dict[str, Any] = {"color": PALETTE[index % len(PALETTE)], "marker": MARKERS[index % len(MARKERS)]}
+            bars = deviations if any(deviations) else None
+            axes.errorbar(values, accuracies, yerr=bars, capsize=3, label=series, **look)
             if all(line["Heads alone"] is not None for line in found):
-                look |= {"label": f"{scenario}, heads alone", "linestyle": "--", "markerfacecolor": "white"}
+                look |= {"label": f"{series}, heads alone", "linestyle": "--", "markerfacecolor": "white"}
                 axes.plot(values, [line["Heads alone"] for line in found], **look)
-        own = getattr(resolve(runs[0].scenario, "gcab", profile).options, weight)
-        axes.axvline(own, color="#888888", linestyle=":", linewidth=1.5, label=f"profile {profile}")
+        for scenario, profile in dict.fromkeys((run.scenario, str(run.config["profile"])) for run in runs):
+            own = getattr(resolve(scenario, "gcab", profile).options, weight)
+            axes.axvline(own, color="#888888", linestyle=":", linewidth=1.5, label=f"profile {profile}")
         axes.set_xscale("log")
         ticks = sorted({line["Value"] for line in mine})
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
@@ -151,7 +151,7 @@ def hyperparameters(runs: Sequence[RunFolder], lines: Lines) -> "Figure":
         axes.set_ylim(0, max([line["ACC_TAG"] for line in mine], default=100) * 1.15 + 1)
         axes.set_xlabel(GREEK[weight])
         axes.set_ylabel("ACC_TAG, %")
-    legend_below(figure, grid[0])
+    legend_below(figure)
     return figure
 
 
@@ -171,7 +171,7 @@ def capacity(runs: Sequence[RunFolder], lines: Lines) -> "Figure":  # noqa: ARG0
     task_axis(axes, 1, max(line["Task"] for line in lines))
     axes.set_ylim(0, 103)
     axes.set_ylabel("capacity used, %")
-    legend_below(figure, axes)
+    legend_below(figure)
     return figure
 
 
@@ -186,21 +186,23 @@ def distillation(runs: Sequence[RunFolder], lines: Lines) -> "Figure":  # noqa: 
             shares, values = zip(*((line["Capacity, %"], line[column]) for line in students), strict=True)
             axes.plot(shares, values, marker="o", color=colour, label=f"GCAB-Fast, {column}")
             axes.axhline(teacher[column], color=colour, linestyle="--", linewidth=1.5, label=f"GCAB, {column}")
-        axes.set_xticks([20, 40, 60, 80, 100])
-        axes.set_xlim(15, 105)
+        axes.set_xticks(sorted({20, 40, 60, 80, 100, *shares}))
+        axes.set_xlim(min(20, *shares) - 5, 105)
         lowest = min(line["ACC_TAG"] for line in (teacher, *students))
         axes.set_ylim(max(0, 10 * (lowest // 10 - 1)), 102)
         axes.set_xlabel("capacity used, %")
         axes.set_title(f"{scenario}, {run}" if several else scenario)
     grid[0].set_ylabel("accuracy after the last task, %")
-    legend_below(figure, grid[0], columns=4)
+    legend_below(figure, columns=4)
     return figure
 
 
 def runtime(runs: Sequence[RunFolder], lines: Lines) -> "Figure":  # noqa: ARG001
     """Three panels of bars: size, time of one image, operations."""
     shown = {"Parameters, M": "parameters, million", "ms": "milliseconds, batch 1", "MACs, M": "MACs, million"}
-    names = [f"{line['Method']}\n{line['Device']}" for line in lines]
+    several = len({line["Tasks"] for line in lines}) > 1
+    tasks = [f", {line['Tasks']} tasks" if several else "" for line in lines]
+    names = [f"{line['Method']}{with_tasks}\n{line['Device']}" for line, with_tasks in zip(lines, tasks, strict=True)]
     colours = [PUBLISHED if "the paper" in name else PALETTE[2 if "Fast" in name else 0] for name in names]
     figure, grid = panels(1, 3, height=0.55 * len(lines) + 1.0, width=4.2)
     for axes, (column, title) in zip(grid, shown.items(), strict=True):
@@ -244,5 +246,5 @@ def memory(runs: Sequence[RunFolder], lines: Lines) -> "Figure":  # noqa: ARG001
         axes.set_xlabel("kept between tasks, MB")
         axes.set_title(scenario)
     grid[0].set_ylabel("ACC_TAG, %")
-    legend_below(figure, grid[0])
+    legend_below(figure)
     return figure

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gcab.errors import GcabError
 from gcab.paper.evidence import Record
 from gcab.report.plotting import clip, legend_below, panels
 from gcab.runs.folder import RunFolder
@@ -62,7 +63,8 @@ def tasks_of(pair: Pair) -> list[int]:
 
 def load(run: RunFolder, task: int) -> Arrays:
     arrays = run.load_arrays(f"embedding-{task:02d}")
-    assert arrays is not None, "a finished run has an embedding for every task"
+    if arrays is None:
+        raise GcabError(f"the run {run.path} has lost its embedding after task {task}: restore it, or train it again.")
     return arrays
 
 
@@ -109,7 +111,7 @@ def figure(runs: Sequence[RunFolder], lines: Sequence[Record]) -> "Figure":
             axes.set_title(f"{COLUMNS[column]}: {share:.0f} %", fontsize=9.5)
         several = len({name for name, _, _ in rows}) > 1
         grid[4 * index].set_ylabel(f"{scenario}, after task {task}" if several else f"after task {task}")
-    legend_below(drawn, grid[0], columns=6, marker_scale=2)
+    legend_below(drawn, columns=6, marker_scale=2)
     return drawn
 
 

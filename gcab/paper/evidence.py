@@ -3,6 +3,7 @@
 import json
 import statistics
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,13 @@ from gcab.runs.folder import RunFolder
 
 Record = dict[str, Any]  # column -> value: a line of a table
 TITLES = {"gcab": "GCAB", "gcab-fast": "GCAB-Fast", "finetune": "Fine-tuning", "joint": "Joint training", "er": "ER"}
+MEASURED = {"acc_tag": float, "acc_taw": float, "task_identification": float, "parameters": int, "bytes": int}
+DISTILLED: Mapping[str, type] = {
+    "options.capacity": float,
+    "seconds": float,
+    **{f"{model}.{name}": kind for model in ("gcab", "gcab-fast") for name, kind in MEASURED.items()},
+}
+TIMED: Mapping[str, type] = {"models": dict, "tasks": int, "device": str}
 
 
 def finished(runs: Sequence[RunFolder]) -> list[RunFolder]:
@@ -42,12 +50,12 @@ def fast_title(group: Group) -> str:
 
 def fast_folder(run: RunFolder, capacity: float) -> Path:
     """Where a run's distilled model is kept."""
-    return run.path / f"fast-{100 * capacity:.0f}"
+    return run.path / f"fast-{round(100 * capacity, 6):g}"
 
 
 def distillations(run: RunFolder) -> dict[float, dict[str, Any]]:
     """Capacity -> what `gcab distill` measured, the smallest first."""
-    found = [read_json(path) for path in run.path.glob("fast-*/fast.json")]
+    found = [read_json(path, DISTILLED) for path in run.path.glob("fast-*/fast.json")]
     return {figures["options"]["capacity"]: figures for figures in sorted(found, key=_capacity)}
 
 
@@ -56,17 +64,30 @@ def distilled(group: Group, capacity: float) -> list[dict[str, Any]]:
     return [found[capacity] for run in group.runs if capacity in (found := distillations(run))]
 
 
+def teachers(group: Group) -> list[Mapping[str, Any]]:
+    """What its finished runs reach, as tested beside a student where there is one.
+
+    A stored model may decide otherwise than when its run was logged.
+    """
+    beside = [[figures["gcab"] for figures in distillations(run).values()] for run in group.runs]
+    return [found for tested, run in zip(beside, group.runs, strict=True) if (found := [*tested, run.final()][0])]
+
+
 def timings(run: RunFolder) -> list[dict[str, Any]]:
     """What was measured of a run's models, one for each device."""
-    return [read_json(path) for path in sorted(run.path.glob("runtime-*.json"))]
+    return [read_json(path, TIMED) for path in sorted(run.path.glob("runtime-*.json"))]
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, needed: Mapping[str, type]) -> dict[str, Any]:
+    """A file of ours, which must have values of these types at these dotted places."""
     try:
         content: dict[str, Any] = json.loads(path.read_bytes())
-        return content
-    except (OSError, ValueError) as error:
+        for place, kind in needed.items():
+            if not isinstance(reduce(lambda part, key: part[key], place.split("."), content), kind):
+                raise TypeError(f"{place} has the wrong type")
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise GcabError(f"{path} is damaged ({error}): delete it and run the same command again.") from None
+    return content
 
 
 def epochs_of(run: RunFolder) -> int:

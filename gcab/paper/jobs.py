@@ -44,13 +44,13 @@ class Job:
         return RunFolder.open(self.path) if (self.path / "metrics.jsonl").exists() else None
 
     def to_distil(self, run: RunFolder) -> list[float]:
-        """The capacities that are missing, or were made with other settings."""
+        """The capacities that are missing, or were made with other settings, which do not matter to a clock."""
         found = distillations(run)
         wanted = {key.removeprefix(OPTIONS): value for key, value in self.distillation.items()}
         return [
             capacity
             for capacity in self.capacities
-            if capacity not in found or not wanted.items() <= found[capacity]["options"].items()
+            if capacity not in found or not (self.timed or wanted.items() <= found[capacity]["options"].items())
         ]
 
     def state(self) -> str:
@@ -175,6 +175,8 @@ def run_job(job: Job, root: Path | None, device: torch.device, console: Console,
         say(console, f"{title}: finished before")
     for capacity in job.to_distil(run):
         out, settings = fast_folder(run, capacity), job.distillation
+        if out.exists():
+            say(console, f"{title}: {out.name} was made with other settings and is made again")
         with WorkDisplay(console, f"{title}: distilling to {100 * capacity:.0f} %") as watch:
             figures = distil_run(run, root, capacity, out, device, settings, command, watch)
         accuracy, seconds = figures["gcab-fast"]["acc_tag"], figures["seconds"]

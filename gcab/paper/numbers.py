@@ -17,6 +17,7 @@ from gcab.paper.evidence import (
     epochs_of,
     fast_title,
     in_epochs,
+    teachers,
     timings,
     title_of,
 )
@@ -82,7 +83,7 @@ def ablation(runs: Sequence[RunFolder]) -> list[Record]:
     for scenario, groups in by_scenario(runs).items():
         for group in groups:
             config = group.runs[0].config
-            gates = config["method"] == "gcab" and config["options"]["network"]["gates"]
+            gates = bool(config["options"].get("network", {}).get("gates"))
             apart = [config["profile"]] if config["profile"] != DEFAULT_PROFILE else []
             if len({epochs_of(other.runs[0]) for other in groups}) > 1:
                 apart.append(in_epochs(epochs_of(group.runs[0])))
@@ -112,7 +113,7 @@ def ablation(runs: Sequence[RunFolder]) -> list[Record]:
 def decisions(group: Group) -> list[tuple[str, bool, list[Record]]]:
     """The rows that a group's runs answer: (component, whether statistics take part, accuracies of the seeds)."""
     config = group.runs[0].config
-    name, statistics = component(config), config["method"] == "gcab" and config["options"]["statistics"]
+    name, statistics = component(config), bool(config["options"].get("statistics"))
     found = [(name, statistics, [*group.finals])]
     for view, row in {HEADS: name, UNCOMPENSATED: WITHOUT}.items():
         if measured := alone(group, view):
@@ -141,27 +142,29 @@ def component(config: dict[str, Any]) -> str:
 
 
 def hyperparameters(runs: Sequence[RunFolder]) -> list[Record]:
-    """ACC_TAG over each weight, among runs that differ in nothing else."""
+    """ACC_TAG over each weight, in series of runs that differ in nothing else."""
     lines = []
     for weight in SWEEPS:
-        for scenario, groups in by_scenario(runs).items():
-            families: dict[str, list[Group]] = {}
+        series: dict[str, list[Group]] = {}
+        for groups in by_scenario(runs).values():
             for group in groups:
                 if weight in group.runs[0].config["options"]:
-                    families.setdefault(settings_but(group, weight), []).append(group)
-            for family in families.values():
-                lines += [
-                    {
-                        "Scenario": scenario,
-                        "Weight": weight,
-                        "Value": float(group.runs[0].config["options"][weight]),
-                        "Epochs": epochs_of(group.runs[0]),
-                        **accuracies(group.finals),
-                        "Heads alone": heads_alone(group),
-                    }
-                    for group in sorted(family, key=lambda group: group.runs[0].config["options"][weight])
-                    if len(family) > 1
-                ]
+                    series.setdefault(settings_but(group, weight), []).append(group)
+        swept = [members for members in series.values() if len(members) > 1]
+        names = [f"{members[0].runs[0].scenario}, {in_epochs(epochs_of(members[0].runs[0]))}" for members in swept]
+        for number, (name, members) in enumerate(zip(names, swept, strict=True), start=1):
+            lines += [
+                {
+                    "Scenario": group.runs[0].scenario,
+                    "Series": name if names.count(name) == 1 else f"{name} [{number}]",
+                    "Weight": weight,
+                    "Value": float(group.runs[0].config["options"][weight]),
+                    "Epochs": epochs_of(group.runs[0]),
+                    **accuracies(group.finals),
+                    "Heads alone": heads_alone(group),
+                }
+                for group in sorted(members, key=lambda group: group.runs[0].config["options"][weight])
+            ]
     return lines
 
 
@@ -208,8 +211,7 @@ def distillation(runs: Sequence[RunFolder]) -> list[Record]:
             shares = sorted({share for run in group.runs for share in distillations(run)})
             common = {"Scenario": scenario, "Run": title_of(group), "Epochs": epochs_of(group.runs[0])}
             if shares:
-                teachers = [figures["gcab"] for figures in distilled(group, shares[-1])]
-                lines.append({**common, "Capacity, %": None, **accuracies(teachers)})
+                lines.append({**common, "Capacity, %": None, **accuracies(teachers(group))})
             for share in shares:
                 found = distilled(group, share)
                 below = [figures["gcab"]["acc_tag"] - figures["gcab-fast"]["acc_tag"] for figures in found]
@@ -256,11 +258,10 @@ def memory(runs: Sequence[RunFolder]) -> list[Record]:
     lines = []
     for scenario, groups in by_scenario(runs).items():
         for group in groups:
-            final, method, fast = group.finals[0], group.runs[0].method, distilled(group, FAST_CAPACITY)
+            final, method = group.finals[0], group.runs[0].method
             images, statistics = (final["bytes"].get(part, 0) for part in ("images", "prototypes"))
-            beside = [figures["gcab"] for figures in fast]  # tested when the student was
-            models = [(title_of(group), method, beside or group.finals, sum(final["bytes"].values()))]
-            if students := [figures["gcab-fast"] for figures in fast]:
+            models = [(title_of(group), method, teachers(group), sum(final["bytes"].values()))]
+            if students := [figures["gcab-fast"] for figures in distilled(group, FAST_CAPACITY)]:
                 models.append((fast_title(group), "gcab-fast", students, students[0]["bytes"]))
             for title, kind, measured, total in models:
                 lines.append(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 NAMES = ("Method", "Row", "Run", "Weight")  # come first in a table
-SHARED = ("Scenario", "Epochs", "Seeds")  # columns only where lines differ in them
+SHARED = ("Scenario", "Series", "Epochs", "Seeds")  # columns only where lines differ in them
 
 
 class Exhibit(NamedTuple):

@@ -11,7 +11,7 @@ from gcab.bench.clock import Effort, time_ways
 from gcab.evaluation.cost import count_macs
 from gcab.inference import fast_predictor
 from gcab.methods.method import Method, parameter_count
-from gcab.paper.evidence import distillations, fast_folder
+from gcab.paper.evidence import TITLES, distillations, fast_folder
 from gcab.runs.files import write_json
 from gcab.runs.folder import RunFolder, device_name, environment
 from gcab.training.seeds import generator
@@ -21,9 +21,9 @@ EFFORT = Effort(calls=20, seconds=0.3)
 
 def time_models(run: RunFolder, device: torch.device) -> None:
     """Write runtime-*.json into the run's folder: on the CPU, and on the GPU if that is the device."""
-    folders = {"GCAB": run.model}
+    folders = {TITLES.get(run.method, run.method): run.model}
     if capacities := list(distillations(run)):
-        folders["GCAB-Fast"] = fast_folder(run, min(capacities, key=lambda share: abs(share - 0.8)))
+        folders[TITLES["gcab-fast"]] = fast_folder(run, min(capacities, key=lambda share: abs(share - 0.8)))
     methods = {name: load_method(folder)[0] for name, folder in folders.items()}
     size = int(run.config["scenario"]["image_size"])
     counted = {name: counts(method, size) for name, method in methods.items()}

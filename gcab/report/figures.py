@@ -75,7 +75,7 @@ def accuracy(runs: Sequence[RunFolder]) -> "Figure | None":
         axes.set_title(title)
         axes.set_ylim(0, 102)
     agnostic.set_ylabel("accuracy, %")
-    legend_below(figure, agnostic)
+    legend_below(figure)
     return figure
 
 
@@ -121,7 +121,7 @@ def capacity(runs: Sequence[RunFolder]) -> "Figure | None":
     task_axis(axes, 1, _most_tasks(groups))
     axes.set_ylim(0, 103)
     axes.set_ylabel("gate units in use, %")
-    legend_below(figure, axes)
+    legend_below(figure)
     return figure
 
 
@@ -156,7 +156,7 @@ def losses(runs: Sequence[RunFolder]) -> "Figure | None":
         axes.set_xlabel("task being learned")
     for axes in grid[len(terms) :]:
         axes.set_axis_off()
-    legend_below(figure, grid[0])
+    legend_below(figure)
     return figure
 
 
@@ -191,7 +191,7 @@ def embedding(runs: Sequence[RunFolder]) -> "Figure | None":
             axes.set_title(title, fontsize=11)
         if len(shown) > 1:
             grid[3 * index].set_ylabel(fill(group.label, 30))
-    legend_below(figure, grid[0], columns=6, marker_scale=2)
+    legend_below(figure, columns=6, marker_scale=2)
     return figure
 
 
@@ -213,7 +213,7 @@ def drift(runs: Sequence[RunFolder]) -> "Figure | None":
     task_axis(axes, 2, _most_tasks(groups))
     axes.set_ylim(bottom=0)
     axes.set_ylabel("relative feature drift")
-    legend_below(figure, axes)
+    legend_below(figure)
     return figure
 
 
@@ -245,7 +245,7 @@ def parts(runs: Sequence[RunFolder]) -> "Figure | None":
         axes.set_title({"tag": "Task-agnostic (ACC_TAG)", "taw": "Task-aware (ACC_TAW)"}[kind])
         axes.set_ylim(0, 102)
     axes_of_kinds[0].set_ylabel("accuracy, %")
-    legend_below(figure, axes_of_kinds[0])
+    legend_below(figure)
     return figure
 
 

@@ -112,9 +112,13 @@ def heat_map(axes: "Axes", values: Array, rows: Sequence[int], title: str) -> No
     axes.set_title(fill(title, 50), fontsize=11)
 
 
-def legend_below(figure: "Figure", axes: "Axes", columns: int = 3, marker_scale: float = 1.0) -> None:
+def legend_below(figure: "Figure", columns: int = 3, marker_scale: float = 1.0) -> None:
     """One legend for all panels, under them, where it covers no data; the figure grows by its height."""
-    handles, labels = axes.get_legend_handles_labels()
+    found: dict[str, Any] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    labels, handles = list(found), list(found.values())
     longest = max(map(len, labels))
     fitting = max(1, int(figure.get_figwidth() * 72 / (7 * longest + 45)))
     columns = min(columns, fitting, len(labels))

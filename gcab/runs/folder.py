@@ -165,9 +165,15 @@ class RunFolder:
                 records.append(record)
         return records
 
+    def log(self) -> bytes:
+        """What tells two runs of one configuration apart."""
+        return hashlib.sha256(self._metrics.read_bytes()).digest()
+
     def final(self) -> dict[str, Any] | None:
         """Give the record a complete run ends with."""
         found = self.records("final")
+        if found and "acc_tag" not in found[-1]:
+            raise GcabError(f"the last line of {self._metrics} is damaged: restore the file, or train the run again.")
         return found[-1] if found else None
 
     def metrics_bytes(self) -> int:
@@ -203,7 +209,7 @@ class RunFolder:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 return dict(arrays)
         except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile, zlib.error):
-            raise GcabError(f"{path} is damaged: delete it, and evaluate the run again to have it back") from None
+            raise GcabError(f"{path} is damaged: restore it, or delete it and do without its figures.") from None
 
     def arrays_names(self, prefix: str = "") -> list[str]:
         """List the names that `load_arrays` knows."""
@@ -220,7 +226,10 @@ class RunFolder:
 
 
 def find_runs(paths: Sequence[Path]) -> list[RunFolder]:
-    """Open every run that is, or lies below, one of `paths`, in the order of a table: scenario, method, seed."""
+    """Open every run that is, or lies below, one of `paths`, in the order of a table: scenario, method, seed.
+
+    Of copies of a run, such as published ones, the fullest counts and no other.
+    """
     found: dict[Path, RunFolder] = {}
     for path in paths:
         if not path.exists():
@@ -230,7 +239,10 @@ def find_runs(paths: Sequence[Path]) -> list[RunFolder]:
             raise GcabError(f"there is no run in {path}: give a run folder or one that holds some")
         for run in below:
             found.setdefault(run.resolve(), RunFolder.open(run))
-    return sorted(found.values(), key=lambda run: (run.scenario, run.method, run.seed, str(run.path)))
+    originals: dict[tuple[str, int, bytes], RunFolder] = {}
+    for fullest in sorted(found.values(), key=lambda run: -sum(1 for _ in run.path.rglob("*"))):
+        originals.setdefault((fullest.group, fullest.seed, fullest.log()), fullest)
+    return sorted(originals.values(), key=lambda run: (run.scenario, run.method, run.seed, str(run.path)))
 
 
 def environment() -> dict[str, Any]:

@@ -2,23 +2,29 @@
 
 import json
 import shutil
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from rich.console import Console
 from tiny_recipes import TINY, jobs_of, made
 
 from gcab.cli import main
 from gcab.commands.figure import seeds_of
+from gcab.config import resolve
 from gcab.data import digits
 from gcab.errors import GcabError
+from gcab.experiment import load_data, run_experiment
 from gcab.paper import embedding, numbers
 from gcab.paper.evidence import read_json, reduced
-from gcab.paper.jobs import Job, chosen, forms, plan, steps_left
+from gcab.paper.jobs import Job, chosen, forms, plan, run_job, steps_left
 from gcab.paper.publishing import EXHIBITS, cell, default_folder, markdown, publish, table_of
 from gcab.paper.recipes import RECIPES
+from gcab.paper.timing import time_models
 from gcab.runs.folder import RunFolder, find_runs
 
 FLAGS = [text for key, value in TINY.items() for text in ("--set", f"{key}={value}")]
@@ -136,7 +142,7 @@ def test_a_dry_run_lists_and_does_nothing(
     assert "0 training steps in all" in listed
     listed = said(capsys, "main", "--runs", copied, "--only", "official", "--dry-run")
     assert "1 cifar100/10, extended 500 epochs a task, 0 steps left, not now" in listed
-    assert "5 cifar100/5, official 500 epochs a task, 195,000 steps left, not started" in listed
+    assert "5 cifar100/5, official 500 epochs a task, 195,000 steps left and 1 distillation, not started" in listed
     assert "390,000 training steps in all" in listed
     listed = said(capsys, "main", "--scenario", "imagenet100/10", "--dry-run")
     assert "? steps" in listed
@@ -167,7 +173,7 @@ def test_some_rows_now_the_others_later(copied: Path, tmp_path: Path, capsys: py
     out = tmp_path / "out"
     text = said(capsys, "ablation", "--runs", copied, *ON_DIGITS, "--only", "joint", "--out", out)
     assert "1 of 1: digits/2, joint: ACC_TAG" in text
-    assert "left out: 1, digits/2, fine-tuning: not started" in text
+    assert "not done yet: 1, digits/2, fine-tuning: not started" in text
     rows = [line["Row"] for line in json.loads((out / "ablation.json").read_text())["lines"]]
     of_heads = ["gates alone", "PFR without compensation", "compensation"]
     assert rows == [*of_heads, "joint", "gates alone", "compensation"], "then those with statistics"
@@ -236,6 +242,7 @@ def test_bad_input_is_one_sentence(
         ("main", "--set", "options.views=x", "--dry-run"): "views cannot be 'x': give a whole number.",
         ("ablation", str(run), "--epochs", "3"): "--epochs is for a recipe's own runs",
         ("ablation", str(run), "--dry-run"): "--dry-run is for a recipe's own runs",
+        ("ablation", str(run), "--seeds", "1,2"): "--seeds is for a recipe's own runs",
         ("ablation", str(tmp_path / "none")): "there is no run folder",
         ("ablation", str(run), "--out", str(file)): "is a file: give a folder.",
         ("distillation", str(run)): "the figure distillation needs a run that was distilled",
@@ -250,7 +257,7 @@ def test_bad_input_is_one_sentence(
     states = {job.path: job.state() for job in jobs_of("embedding", copied, "digits/2")}
     assert states[unfinished] == "2 of 2 tasks learned"
     with pytest.raises(GcabError, match="file is damaged"):
-        read_json(file)
+        read_json(file, {})
     assert seeds_of("3, 1,3") == (3, 1)
 
 
@@ -288,6 +295,102 @@ def test_gcab_is_judged_beside_its_student(copied: Path) -> None:
     path.write_text(json.dumps(figures))
     assert [line["ACC_TAG"] for line in numbers.memory([run])] == [12.5, figures["gcab-fast"]["acc_tag"]]
     assert numbers.distillation([run])[0]["ACC_TAG"] == 12.5
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["{}", "[]", "[1]", "1", '{"options": {"capacity": "a"}}', '{"options": {"capacity": 0.8}, "seconds": 1.0}'],
+)
+def test_json_of_another_shape_is_damaged(copied: Path, content: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run = find_runs([copied])[0]
+    (run.path / "fast-80").mkdir()
+    (run.path / "fast-80" / "fast.json").write_text(content)
+    assert "fast.json is damaged" in said(capsys, "main", run.path)
+    (run.path / "fast-80" / "fast.json").unlink()
+    (run.path / "runtime-cpu.json").write_text(content)
+    shutil.rmtree(run.model)
+    assert "runtime-cpu.json is damaged" in said(capsys, "runtime", run.path)
+
+
+def test_what_a_run_has_lost_is_named(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = find_runs([copied])
+    (runs[1].path / "predictions" / "embedding-02.npz").unlink()
+    assert "has lost its embedding after task 2" in said(capsys, "embedding", *(run.path for run in runs))
+    with (runs[0].path / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "final"}\n')
+    assert "metrics.jsonl is damaged" in said(capsys, "main", runs[0].path)
+
+
+def test_every_seed_counts_distilled_or_not(copied: Path) -> None:
+    one = next(run for run in find_runs([copied]) if run.config["options"]["drift"] == "pfr")
+    other = copied / "second-seed"
+    shutil.copytree(one.path, other)
+    document = json.loads((other / "config.json").read_text())
+    document["config"]["seed"] = 2
+    (other / "config.json").write_text(json.dumps(document))
+    assert main(["distill", str(one.path), "--device", "cpu", "--set", "options.distillation_steps=3"]) == 0
+    path = one.path / "fast-80" / "fast.json"
+    figures = json.loads(path.read_text())
+    figures["gcab"]["acc_tag"] = 10.0
+    path.write_text(json.dumps(figures))
+    runs = [one, RunFolder.open(other)]
+    final = one.final()
+    assert final is not None
+    for line in (numbers.memory(runs)[0], numbers.distillation(runs)[0]):
+        assert (line["Seeds"], line["ACC_TAG"]) == (2, pytest.approx((10 + final["acc_tag"]) / 2))
+
+
+def test_copies_of_a_run_are_one_run(pair: list[RunFolder], tmp_path: Path) -> None:
+    shutil.copytree(pair[1].path, tmp_path / "a" / "whole")
+    for place in ("a/part", "b/part"):
+        (tmp_path / place).mkdir(parents=True)
+        for name in ("config.json", "metrics.jsonl"):
+            shutil.copy(pair[1].path / name, tmp_path / place / name)
+    assert [run.path for run in find_runs([tmp_path])] == [tmp_path / "a" / "whole"]
+    with (tmp_path / "b" / "part" / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "note"}\n')  # another run of the same seed
+    assert len(find_runs([tmp_path])) == 2
+
+
+def test_a_clock_takes_any_student_and_others_say_when_they_make_one_again(
+    copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = next(run for run in find_runs([copied]) if run.config["options"]["drift"] == "pfr")
+    assert main(["distill", str(run.path), "--device", "cpu", "--set", "options.distillation_steps=3"]) == 0
+    job = Job("one", jobs_of("embedding", copied, "digits/2")[1].config, run.path, (0.8,), {}, timed=True)
+    wanting = replace(job, distillation={"options.distillation_steps": 2})
+    assert wanting.to_distil(run) == []
+    assert replace(wanting, timed=False).to_distil(run) == [0.8]
+    capsys.readouterr()
+    run_job(replace(wanting, timed=False), None, torch.device("cpu"), Console(width=200), "title", "")
+    assert "title: fast-80 was made with other settings and is made again" in capsys.readouterr().out
+    assert read_json(run.path / "fast-80" / "fast.json", {})["options"]["distillation_steps"] == 2
+
+
+def test_runs_of_the_fast_method_are_drawn_too(tmp_path: Path) -> None:
+    config = resolve("digits/2", "gcab-fast", changes={"training.epochs": 1, **TINY})
+    path = tmp_path / "fast"
+    run_experiment(config, load_data(config, None), path, torch.device("cpu"), lambda _: None)
+    runs = [RunFolder.open(path)]
+    for name in ("main", "ablation", "memory"):
+        publish(name, runs, tmp_path / name, "")
+    assert [(line["Row"], line["Class statistics"]) for line in numbers.ablation(runs)] == [
+        ("gcab-fast", ""),
+        ("gcab-fast", "✓"),
+    ]
+    time_models(runs[0], torch.device("cpu"))
+    assert {line["Method"] for line in numbers.runtime(runs) if "paper" not in line["Method"]} == {"GCAB-Fast"}
+
+
+def test_series_of_different_schedules_are_different_lines(tmp_path: Path) -> None:
+    few = [job for job in jobs_of("hyperparameters", tmp_path, "digits/2") if "lambda_pfr" not in job.name][:2]
+    more = [job for job in jobs_of("hyperparameters", tmp_path, "digits/2", epochs=2) if "pfr" not in job.name][:2]
+    runs = made([*few, *more])
+    lines = numbers.hyperparameters(runs)
+    assert [line["Series"] for line in lines] == ["digits/2, 1 epoch"] * 2 + ["digits/2, 2 epochs"] * 2
+    top = EXHIBITS["hyperparameters"].figure(runs, lines).axes[0]
+    labels = {str(label) for label in top.get_legend_handles_labels()[1]}
+    assert {"digits/2, 1 epoch", "digits/2, 2 epochs", "digits/2, 1 epoch, heads alone"} < labels
 
 
 def test_which_row_of_the_ablation_a_run_is() -> None:
