@@ -3,14 +3,17 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+MANY = 20  # names to list
+
 
 class GcabError(Exception):
     """One clear sentence: what is wrong, where, and what to do."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> GcabError:
-    """Name what was not found and the nearest name that exists."""
+    """Name what was not found and the nearest name that exists, or all names where they are few."""
     names = sorted(known)
     nearest = get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean '{nearest[0]}'?" if nearest else f"known: {', '.join(names)}."
+    some = names if len(names) <= MANY else [*get_close_matches(name, names, n=3, cutoff=0), f"{len(names) - 3} others"]
+    hint = f"did you mean '{nearest[0]}'?" if nearest else f"known: {', '.join(some)}."
     return GcabError(f"unknown {kind} '{name}': {hint}")

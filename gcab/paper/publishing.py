@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 NAMES = ("Method", "Row", "Run", "Weight")  # come first in a table
-SHARED = ("Scenario", "Series", "Epochs", "Seeds")  # columns only where lines differ in them
+SHARED = ("Scenario", "Series", "Epochs", "Tasks", "Seeds")  # columns only where lines differ in them
 
 
 class Exhibit(NamedTuple):
@@ -30,14 +30,17 @@ class Exhibit(NamedTuple):
     needs: str  # said where there are no lines
     note: str = ""
     details: tuple[str, ...] = ()  # columns that a terminal has no room for
+    files: tuple[str, ...] = ()  # of a run, beside its configuration and log
 
 
+STUDENT, STUDENTS = "fast-80/fast.json", "fast-*/fast.json"
 EXHIBITS: dict[str, Exhibit] = {
     "main": Exhibit(
         numbers.main,
         drawings.main,
         "a finished run",
         "Per cent after the last task. GCAB-Fast at 80 % capacity; its seconds are the distillation's alone.",
+        files=(STUDENT,),
     ),
     "ablation": Exhibit(
         numbers.ablation,
@@ -58,6 +61,7 @@ EXHIBITS: dict[str, Exhibit] = {
         drawings.distillation,
         "a run that was distilled (gcab distill RUN --capacity 0.8)",
         "Per cent after the last task; the line without a capacity is GCAB before distillation.",
+        files=(STUDENTS,),
     ),
     "embedding": Exhibit(
         embedding.records,
@@ -72,6 +76,8 @@ EXHIBITS: dict[str, Exhibit] = {
         "a run with its model",
         "One image, float32, medians, which training does not change; MACs are counted, one is two FLOPs; the paper "
         "calls its number GFLOPs. Recorded: as a CUDA graph.",
+        ("FLOPs, M",),
+        (STUDENTS, "runtime-*.json"),
     ),
     "memory": Exhibit(
         numbers.memory,
@@ -79,6 +85,7 @@ EXHIBITS: dict[str, Exhibit] = {
         "a finished run",
         "Kept between tasks, MB = 1 000 000 bytes (the paper's MB of 1 048 576 are converted). GCAB-Fast at 80 %.",
         ("Epochs", "Parameters, M", "Images, MB", "Class statistics, MB", "Seeds", "ACC_TAW", "ACC_TAW ±"),
+        files=(STUDENT,),
     ),
 }
 
@@ -93,7 +100,7 @@ def publish(name: str, runs: Sequence[RunFolder], out: Path, command: str) -> Ta
     title = f"{recipe.title}. {schedule}" if schedule else recipe.title
     table = table_of(title, lines, exhibit.note)
     picture = draw(exhibit, runs, lines, [recipe.title, schedule])
-    log = [copy_log(run, out) for run in runs]
+    log = [copy_log(run, out, exhibit.files) for run in runs]
     for kind in ("png", "svg"):
         save(picture, out / f"{name}.{kind}", kind)
     write_json(
@@ -156,11 +163,11 @@ def markdown(table: Table) -> str:
     return f"{text}\n{table.note}\n" if table.note else text
 
 
-def copy_log(run: RunFolder, out: Path) -> Record:
-    """All small files go along, weights and predictions stay; returns where they are now and where they come from."""
+def copy_log(run: RunFolder, out: Path, patterns: Sequence[str]) -> Record:
+    """What the numbers come from goes along, weights and predictions stay; returns where it is, and what made it."""
     folder = out / run.scenario / run.method / f"{run.seed}-{run.group.rpartition('/')[2]}"
     names = ["config.json", "metrics.jsonl"]
-    for pattern in ("fast-*/fast.json", "runtime-*.json"):
+    for pattern in patterns:
         names += sorted(str(path.relative_to(run.path)) for path in run.path.glob(pattern))
     for name in names:
         write_bytes(folder / name, (run.path / name).read_bytes())

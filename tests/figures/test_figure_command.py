@@ -295,6 +295,12 @@ def test_gcab_is_judged_beside_its_student(copied: Path) -> None:
     path.write_text(json.dumps(figures))
     assert [line["ACC_TAG"] for line in numbers.memory([run])] == [12.5, figures["gcab-fast"]["acc_tag"]]
     assert numbers.distillation([run])[0]["ACC_TAG"] == 12.5
+    copied_along = {}
+    for name in ("capacity", "main"):
+        publish(name, [run], copied / name, "")
+        copied_along[name] = sorted(path.name for path in (copied / name).rglob("*.json*"))
+    assert copied_along["capacity"] == ["capacity.json", "config.json", "metrics.jsonl"], "what its numbers come from"
+    assert copied_along["main"] == ["config.json", "fast.json", "main.json", "metrics.jsonl"]
 
 
 @pytest.mark.parametrize(
