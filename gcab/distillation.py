@@ -12,44 +12,88 @@ from torch import Tensor
 from gcab.assemble import load_method, save_method
 from gcab.calibration import Calibration
 from gcab.config import Overrides, RunConfig, override
+from gcab.data.registry import dataset
 from gcab.devices import suitable_threads
 from gcab.errors import GcabError, unknown
 from gcab.evaluation.metrics import results_from_records, summary
 from gcab.experiment import Data, load_data, make_evaluator
 from gcab.lesson import Lesson, logits_of
 from gcab.methods.gcab import Gcab, GcabOptions
-from gcab.methods.gcab_fast import GcabFast, GcabFastOptions, Watch, distill, fast_options, ignore
-from gcab.methods.method import Method, Task, TaskImages, parameter_count, state_bytes
+from gcab.methods.gcab_fast import GcabFast, GcabFastOptions, distill, fast_options
+from gcab.methods.method import Method, Task, TaskImages, Watch, ignore, parameter_count, state_bytes
 from gcab.runs.files import write_json
 from gcab.runs.folder import RunFolder, device_name, environment
+from gcab.runs.model import GENERATION, read_description
 
 if TYPE_CHECKING:
     from gcab.learner import ContinualClassifier, Label
 
 METHOD = "gcab-fast"
 HELD_OUT = 0.2  # of the last task's images, where the model is calibrated
+CAPACITY = "options.capacity"
+MEASURED = "fast.json"  # what a run's distillation writes beside the model
+LEFT = {MEASURED, "model.json", "weights.safetensors", "lock"}  # all that it leaves in its folder
 
 
-def distil(
-    method: Method,
-    config: RunConfig,
-    images: Tensor,
-    capacity: float,
-    settings: Overrides | None = None,
-    watch: Watch = ignore,
-) -> tuple[GcabFast, RunConfig]:
-    """The student and its settings; the teacher is not touched."""
+def prepare(
+    method: Method, config: RunConfig, capacity: float, settings: Overrides | None = None
+) -> tuple[Gcab, RunConfig]:
+    """The teacher and the settings of its student; what cannot be distilled is refused before any work."""
     if not isinstance(method, Gcab):
         raise GcabError(f"a model of the method {config.method} has no passes to distil: only gcab has.")
     own = {item.name for item in fields(GcabFastOptions)} - {item.name for item in fields(GcabOptions)}
-    known = [f"options.{name}" for name in own]
+    known = {f"options.{name}" for name in own} - {CAPACITY}
     for key in settings or {}:
+        if key == CAPACITY:
+            raise GcabError(f"the capacity is given by itself, not as the setting {CAPACITY}: use --capacity.")
         if key not in known:
             raise unknown("setting of a distillation", key, known)
     changed = replace(config, method=METHOD, options=fast_options(method.options, capacity=capacity))
-    changed = override(changed, settings or {})
-    with suitable_threads(method.network.gate_in.used.device, config.features_per_batch()):
-        return distill(method, images, changed.options, config.seed, watch), changed
+    if isinstance(method, GcabFast) and method.uses(capacity):
+        raise GcabError(
+            f"this model is one pass with a capacity of {percent(capacity)} % already: "
+            "to distil it once more would gain nothing, unless to another --capacity."
+        )
+    return method, override(changed, settings or {})
+
+
+def distil(teacher: Gcab, config: RunConfig, images: Tensor, watch: Watch = ignore) -> GcabFast:
+    """The student that the settings ask for; the teacher is not touched."""
+    with suitable_threads(teacher.network.gate_in.used.device, config.features_per_batch()):
+        return distill(teacher, images, config.options, config.seed, watch)
+
+
+def percent(capacity: float) -> str:
+    """A share in per cent, without the noise of binary fractions."""
+    return f"{round(100 * capacity, 6):g}"
+
+
+def require_free(folder: Path, run: RunFolder | None = None) -> None:
+    """Refuse a folder with anything in it but what a distillation left, such as an earlier one of the same run."""
+    place, other = folder.resolve(), "choose another folder (--out), or move this one away."
+    for above in (place, *place.parents):
+        if above.exists() and not above.is_dir():
+            raise GcabError(f"{above} is a file: choose a folder for the model.")
+    found = [entry.name for entry in place.iterdir()] if place.exists() else []
+    names = {name for name in found if not name.startswith(f".{MEASURED}.")}  # of a writer that was killed
+    if any(name.startswith(GENERATION) for name in names):
+        raise GcabError(f"{folder} keeps generations of a model: choose another folder, or teach it with 'gcab learn'.")
+    if place.name == "model" and (place.parent / "config.json").is_file():
+        raise GcabError(f"{folder} is a run's own model: choose another folder (--out).")
+    if not names:
+        return
+    if "model.json" not in names:
+        raise GcabError(f"{folder} is not empty and holds no model: {other}")
+    if not (names <= LEFT and (MEASURED in names or (run is not None and unmeasured(place, run)))):
+        raise GcabError(f"{folder} holds something else than a distilled run, which would be lost: {other}")
+
+
+def unmeasured(folder: Path, run: RunFolder) -> bool:
+    """Whether a distillation of this run was stopped when it had written its model and not yet what it measured."""
+    if folder.parent != run.path.resolve() or not folder.name.startswith("fast-"):
+        return False
+    description = read_description(folder)
+    return bool(description["config"]["method"] == METHOD and description["tasks"] == run.tasks)
 
 
 def distil_run(
@@ -63,16 +107,21 @@ def distil_run(
     watch: Watch = ignore,
 ) -> dict[str, Any]:
     """Distil a run's model with the training images of its last task; what both models do with the test images."""
-    teacher, config, description = load_method(run.model)
+    folder = out or run.path / f"fast-{percent(capacity)}"
+    require_free(folder, run)
+    method, config, description = load_method(run.model)
+    teacher, changed = prepare(method.to(device), config, capacity, settings)
+    info = dataset(config.scenario.dataset)
+    if root is not None and not info.needs_root and not root.exists():
+        raise GcabError(f"there is no folder '{root}': leave it out, the data set {info.name} needs none.")
     data = load_data(config, root)
     if [list(task.names) for task in data.scenario.tasks] != run.tasks:
         raise GcabError(f"the data in {root} has other classes than the run {run.path} was trained on: give its own.")
     tasks = data.scenario.tasks[: len(description["tasks"])]
     images = data.scenario.open(tasks[-1], data.train).train().images
     started = time.perf_counter()
-    student, changed = distil(teacher.to(device), config, images, capacity, settings, watch)
+    student = distil(teacher, changed, images, watch)
     seconds = time.perf_counter() - started
-    folder = out or run.path / f"fast-{100 * capacity:.0f}"
     figures = {
         **environment(),
         "command": command,
@@ -83,11 +132,12 @@ def distil_run(
         "options": asdict(changed.options),
         "images": len(images),
         "seconds": seconds,
+        "teacher": config.method,
         "gcab": measured(teacher, data, tasks, device),
         METHOD: measured(student, data, tasks, device),
     }
     save_method(folder, student, changed, tasks)
-    write_json(folder / "fast.json", figures)
+    write_json(folder / MEASURED, figures)
     return figures
 
 
@@ -115,14 +165,14 @@ def distilled(
 
     Labels are needed only to see that these are the right images, and to calibrate a model again that was calibrated.
     """
+    teacher, config = prepare(model.method, model.config, capacity, settings)
     if labels is None:
-        student, config = distil(model.method, model.config, pixels, capacity, settings, watch)
-        return student, config, model.calibration
+        return distil(teacher, config, pixels, watch), config, model.calibration
     if len(labels) != len(pixels):
         raise GcabError(f"{len(pixels)} images but {len(labels)} labels: give one label per image, or none.")
     data = TaskImages(pixels, labels_in(model, labels))
     lesson = Lesson.divide(model.tasks[-1], data, HELD_OUT if model.calibration.images else 0.0)
-    student, config = distil(model.method, model.config, lesson.train.images, capacity, settings, watch)
+    student = distil(teacher, config, lesson.train.images, watch)
     if lesson.held_out is None:
         return student, config, model.calibration
     held_out = lesson.held_out

@@ -24,7 +24,7 @@ from gcab.devices import suitable_threads
 from gcab.errors import GcabError
 from gcab.methods.gcab import Gcab
 from gcab.methods.gcab_fast import GcabFast
-from gcab.methods.method import Method, Task, TaskImages
+from gcab.methods.method import Method, Task, TaskImages, Watch, ignore
 from gcab.training.trainer import Epoch, Halfway, Trainer, finish, grow
 
 BATCH = 500
@@ -99,6 +99,7 @@ class Study:
         self.patience = max(10, epochs // 4) if patience is None else patience
         self.every = max(1, min(self.patience or epochs, epochs // LOOKS))
         self.observe = observe or (lambda *_: None)
+        self.watch: Watch = ignore  # of what the method does after the last epoch, where that takes long
         self.method = copy.deepcopy(method)
         grow(self.method, lesson.task, config.seed)
         self.method.begin_task(lesson.task)
@@ -113,7 +114,7 @@ class Study:
             self.trainer.fit(lesson.task, lesson.train, self.after_epoch, self.halfway)
             if self.best.state:
                 self.method.load_state_dict(self.best.state)
-            finish(self.method, lesson.task, lesson.train, self.config.seed)
+            finish(self.method, lesson.task, lesson.train, self.config.seed, self.watch)
         return self.method.eval()
 
     def after_epoch(self, epoch: Epoch) -> bool:
@@ -157,6 +158,15 @@ class Study:
         watching = time.perf_counter() - start
         steps = max(1, len(train.labels) // config.training.batch_size)
         return (config.training.epochs - self.epochs) * (steps * measured[-1] + watching / self.every)
+
+    def estimate_ending(self) -> float:
+        """Seconds from the last epoch to the end where that takes long, as GCAB-Fast's does: measured on a copy too."""
+        trial, lesson = copy.deepcopy(self.method).eval(), self.lesson
+        if not isinstance(trial, GcabFast) or trial.network.tasks == 1:
+            return 0.0
+        with suitable_threads(self.device, self.config.features_per_batch()):
+            Gcab.end_task(trial, lesson.task, lesson.train)
+            return sum(trial.rehearse(lesson.train.images))
 
     def position(self) -> dict[str, Any]:
         """Where the lesson stands, for a checkpoint."""

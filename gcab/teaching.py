@@ -29,7 +29,10 @@ from gcab.version import VERSION
 CHECKPOINT_SECONDS = 10.0
 HELD_OUT = 0.2
 
-Event = dict[str, Any]  # {"event": "start" | "note" | "epoch" | "done", ...}, as `gcab learn --progress json` prints it
+TOLD = 50  # times at most, how far a long end of a lesson is
+
+# {"event": "start" | "note" | "epoch" | "ending" | "done", ...}, as `gcab learn --progress json` prints it
+Event = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -127,11 +130,14 @@ class Teaching:
         self.share, self.skipped = held_out, photos.unreadable
         lesson, self.new, config = learner.prepare(photos.pixels, photos.labels, held_out)
         self.study = learner.study(lesson, config, patience, self.after_epoch)
+        self.study.watch = self.ending
         self.fingerprint = fingerprint(self.study, learner.digest)
         self.checkpoints, self.checkpoint_seconds = CheckpointStore(folder.work), checkpoint_seconds
         self.started = self.saved_at = time.monotonic()
         self.seconds_before = 0.0
         self.first_epoch: tuple[int, float] | None = None  # (epochs done, time) since when the speed is measured
+        self.ending_seconds = 0.0  # from the last epoch to the end, at a guess
+        self.last_epoch, self.told = self.started, 0  # when it ended, and how often the end was spoken of since
 
     def learn(self) -> Result:
         """Train, measure, write the next generation."""
@@ -171,6 +177,7 @@ class Teaching:
             self.note(f"too few photos to hold one out: {', '.join(lesson.too_small)}")
         if study.epochs:
             self.note(f"continuing after epoch {study.epochs}")
+        self.ending_seconds = study.estimate_ending()
         self.progress(
             {
                 "event": "start",
@@ -180,15 +187,17 @@ class Teaching:
                 "epochs": study.config.training.epochs,
                 "image_size": study.config.scenario.image_size,
                 "device": str(study.device),
-                "estimated_seconds": round(study.estimate(), 3),
+                "estimated_seconds": round(study.estimate() + self.ending_seconds, 3),
             }
         )
-        self.first_epoch = (study.epochs, time.monotonic())
+        self.last_epoch = time.monotonic()
+        self.first_epoch = (study.epochs, self.last_epoch)
 
     def after_epoch(self, epoch: Epoch, accuracy: float | None) -> None:
         assert self.first_epoch is not None
         epochs, (before, since) = self.study.config.training.epochs, self.first_epoch
-        pace = (time.monotonic() - since) / (epoch.number - before)
+        self.last_epoch = time.monotonic()
+        pace = (self.last_epoch - since) / (epoch.number - before)
         self.progress(
             {
                 "event": "epoch",
@@ -196,11 +205,18 @@ class Teaching:
                 "epochs": epochs,
                 "loss": sum(epoch.losses.values()),
                 "held_out_accuracy": accuracy,
-                "seconds_left": round(pace * (epochs - epoch.number), 3),
+                "seconds_left": round(pace * (epochs - epoch.number) + self.ending_seconds, 3),
             }
         )
         if time.monotonic() - self.saved_at >= self.checkpoint_seconds:
             self.save()
+
+    def ending(self, share: float) -> None:
+        """Say now and then how far the work after the last epoch is."""
+        if share * TOLD >= self.told + 1:
+            self.told = int(share * TOLD)
+            left = (time.monotonic() - self.last_epoch) * (1 - share) / share
+            self.progress({"event": "ending", "share": round(share, 3), "seconds_left": round(left, 3)})
 
     def save(self) -> None:
         """A checkpoint from which the same lesson goes on, bit for bit."""

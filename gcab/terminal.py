@@ -79,7 +79,13 @@ class RunDisplay(Display):
         self.tasks, self.epochs = tasks, epochs
 
     def __call__(self, record: dict[str, Any]) -> None:
-        show = {"epoch": self.epoch, "task": self.task, "warning": self.warning, "resumed": self.resumed}
+        show = {
+            "epoch": self.epoch,
+            "ending": self.ending,
+            "task": self.task,
+            "warning": self.warning,
+            "resumed": self.resumed,
+        }
         if record["kind"] in show:
             show[record["kind"]](record)
 
@@ -90,6 +96,13 @@ class RunDisplay(Display):
         self.progress.update(self.bar, completed=done, description=escape(where), losses=losses)
         if self.line_is_due():
             self.say(f"{where}  {losses}")
+
+    def ending(self, record: dict[str, Any]) -> None:
+        """What a method does after a task's last epoch, where that takes long."""
+        where = f"{self.title}  task {record['task']}/{self.tasks}  finishing: {100 * record['share']:.0f} %"
+        self.progress.update(self.bar, description=escape(where), losses="")
+        if self.line_is_due():
+            self.say(where)
 
     def task(self, record: dict[str, Any]) -> None:
         classes = record["classes"]

@@ -16,7 +16,8 @@ GCAB has a pass for every task; its distilled form, GCAB-Fast, has one pass for 
 more tasks. Only images of the last task are needed.
 
 A run's model is distilled with the images of its data set and tested beside the original; the result goes to a folder
-of its own. A model in use gets a new generation, which 'gcab undo' takes back.
+of its own. A model in use gets a new generation, which 'gcab undo' takes back. Stopped, a distillation changes nothing
+and has no checkpoint: the same command starts it anew.
 
 examples:
   gcab distill runs/digits/5/gcab/1-8f930253
@@ -41,16 +42,19 @@ def register(verb: AddVerb) -> None:
     distill.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
 
 
-def distill_verb(verb: argparse.Namespace, console: Console) -> None:
+def distill_verb(verb: argparse.Namespace, console: Console) -> int | None:
     from gcab.model_folder import ModelFolder
 
     if verb.photos is not None and verb.data is not None:
         raise GcabError("the images are named twice, as FOLDER and with --data: leave one out.")
     images = verb.photos or verb.data
-    if ModelFolder(verb.model).is_run:
-        of_run(verb, images, console)
-    else:
-        of_model(verb, images, console)
+    try:
+        (of_run if ModelFolder(verb.model).is_run else of_model)(verb, images, console)
+    except KeyboardInterrupt:
+        sentence = "stopped; nothing was changed, and the same command starts it anew."
+        Console(stderr=True).print(f"\ngcab: {sentence}", highlight=False, soft_wrap=True)
+        return 130
+    return None
 
 
 def of_run(verb: argparse.Namespace, data: Path | None, console: Console) -> None:
@@ -58,7 +62,7 @@ def of_run(verb: argparse.Namespace, data: Path | None, console: Console) -> Non
     from rich.table import Table
 
     from gcab.devices import choose_device
-    from gcab.distillation import distil_run
+    from gcab.distillation import METHOD, distil_run, percent
     from gcab.runs.folder import RunFolder
 
     run, device = RunFolder.open(verb.model), choose_device(verb.device)
@@ -68,12 +72,13 @@ def of_run(verb: argparse.Namespace, data: Path | None, console: Console) -> Non
     table.add_column("model")
     for heading in ("ACC_TAG", "ACC_TAW", "parameters", "bytes"):
         table.add_column(heading, justify="right")
-    for name in ("gcab", "gcab-fast"):
-        table.add_row(name, *row(figures[name]))
+    teacher = f"{METHOD} of the run" if figures["teacher"] == METHOD else figures["teacher"]
+    table.add_row(teacher, *row(figures["gcab"]))
+    table.add_row(METHOD, *row(figures[METHOD]))
     console.print(table, highlight=False)
     say(
         console,
-        f"{figures['images']} images, capacity {100 * verb.capacity:.0f} %, {figures['seconds']:.1f} s\n"
+        f"{figures['images']} images, capacity {percent(verb.capacity)} %, {figures['seconds']:.1f} s\n"
         f"Model: {figures['model']}",
     )
 
@@ -85,6 +90,7 @@ def row(figures: dict[str, Any]) -> tuple[str, ...]:
 
 def of_model(verb: argparse.Namespace, photos: Path | None, console: Console) -> None:
     """The next generation, or a folder of its own."""
+    from gcab.distillation import percent, require_free
     from gcab.learner import ContinualClassifier
     from gcab.methods.method import state_bytes
     from gcab.model_folder import ModelFolder
@@ -95,6 +101,8 @@ def of_model(verb: argparse.Namespace, photos: Path | None, console: Console) ->
         raise GcabError("photos are missing: name the folder that the model learned last after the model.")
     if not photos.is_dir():
         raise GcabError(f"there is no folder '{photos}': name the one that the model learned last.")
+    if verb.out is not None:
+        require_free(verb.out)
     with folder.locked() if verb.out is None else nullcontext():
         model = ContinualClassifier.load(folder.path, verb.device)
         before = state_bytes(model.method)
@@ -105,9 +113,8 @@ def of_model(verb: argparse.Namespace, photos: Path | None, console: Console) ->
         else:
             model.save(verb.out)
             where = str(verb.out)
-    after, used = state_bytes(model.method), 100 * verb.capacity
     say(
         console,
-        f"{where}: one pass for {len(model.tasks)} tasks, {len(model.classes)} classes, capacity {used:.0f} %, "
-        f"{before:,} -> {after:,} bytes",
+        f"{where}: one pass for {len(model.tasks)} tasks, {len(model.classes)} classes, "
+        f"capacity {percent(verb.capacity)} %, {before:,} -> {state_bytes(model.method):,} bytes",
     )

@@ -18,7 +18,7 @@ class LessonDisplay(Display):
         super().__init__(console, title, state, total=None, state="reading photos")
 
     def __call__(self, event: dict[str, Any]) -> None:
-        show = {"start": self.start, "note": self.note, "epoch": self.epoch}
+        show = {"start": self.start, "note": self.note, "epoch": self.epoch, "ending": self.ending}
         if event["event"] in show:
             show[event["event"]](event)
 
@@ -39,6 +39,13 @@ class LessonDisplay(Display):
         self.progress.update(self.bar, completed=event["epoch"], description=escape(where), state=state)
         if self.line_is_due():
             self.say(f"{where}  {state}")
+
+    def ending(self, event: dict[str, Any]) -> None:
+        """The bar begins anew for what comes after the last epoch."""
+        where, state = f"{self.title}  finishing", f"{duration(event['seconds_left'])} left"
+        self.progress.update(self.bar, total=1.0, completed=event["share"], description=escape(where), state=state)
+        if self.line_is_due():
+            self.say(f"{where}: {100 * event['share']:.0f} %  {state}")
 
     def note(self, event: dict[str, Any]) -> None:
         self.say(f"{self.title}  {event['text']}")

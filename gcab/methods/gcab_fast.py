@@ -8,7 +8,8 @@ is learned as GCAB learns it, as a second pass, and when it ends both passes bec
 import copy
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
@@ -18,7 +19,7 @@ from torch.nn import functional
 
 from gcab.errors import GcabError
 from gcab.methods.gcab import Gcab, GcabOptions
-from gcab.methods.method import Setting, Task, TaskImages
+from gcab.methods.method import Setting, Task, TaskImages, Watch, ignore
 from gcab.model.folded import FoldedDecoder, fast_logits
 from gcab.model.gates import Gate
 from gcab.model.heads import Head
@@ -31,11 +32,7 @@ from gcab.training.seeds import seeded
 CERTAIN = 200.0  # a gate's embedding from which its sigmoid is exactly 0 or 1, at any sharpness
 BATCH = 500  # images encoded at once
 LARGEST_CACHE = 4 * 2**30  # bytes of encoder features; more images get fewer views
-Watch = Callable[[float], None]  # told the share of the work that is done
-
-
-def ignore(_: float) -> None:
-    """Nobody watches."""
+REHEARSED = 6  # steps of imitation that say how long all will take
 
 
 @dataclass(frozen=True)
@@ -85,29 +82,50 @@ class GcabFast(Gcab):
     def end_task(self, task: Task, data: TaskImages) -> None:
         super().end_task(task, data)
         if self.network.tasks > 1:
-            self.distill(data.images)
+            self.distill(data.images, self.watch)
 
     def distill(self, images: Tensor, watch: Watch = ignore) -> None:
         """Make one pass of all there are, with images (n, 3, H, W) of the newest task only; the encoder stays."""
-        network, options, decoder = self.network, self.options, FoldedDecoder(self.network)
-        features, logits = self.lessons(decoder, images, lambda share: watch(share / 2))
-        token = network.tokens[-1].detach()
-        merge(network)
-        with torch.no_grad():
-            network.tokens[0].copy_(token)
-            start_head(cast(Head, network.heads[0]).linear, decoder)
-            for gate in (network.gate_in, network.gate_hidden) if network.options.gates else ():
-                close(gate, options.capacity)
-        imitate(network, features, logits, options, lambda share: watch(0.5 + share / 2))
-        network.finished = 1
+        decoder, (encoding, imitating) = FoldedDecoder(self.network), self.rehearse(images)
+        first = encoding / (encoding + imitating)
+        features, logits = self.lessons(decoder, images, self.views_of(images), lambda share: watch(first * share))
+        join(self.network, decoder, self.options.capacity)
+        imitate(self.network, features, logits, self.options, lambda share: watch(1 - (1 - first) * (1 - share)))
+        self.network.finished = 1
+
+    def rehearse(self, images: Tensor) -> tuple[float, float]:
+        """Seconds that `distill` will spend on encoding and on imitating, from a little of both; nothing changes."""
+        network, some, device = copy.deepcopy(self.network), images[:BATCH], self.network.gate_in.used.device
+        decoder, options = FoldedDecoder(network), dataclasses.replace(self.options, distillation_steps=REHEARSED)
+        times: list[float] = []
+
+        def look(_: float) -> None:
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            times.append(time.perf_counter())
+
+        with seeded(0, "rehearse"):
+            self.lessons(decoder, some[:1], 1, ignore)  # the first of anything takes longer
+            look(0)
+            features, logits = self.lessons(decoder, some, 1, ignore)
+            look(0)
+            encoding = times[-1] - times[-2]
+            join(network, decoder, options.capacity)
+            imitate(network, features, logits, options, look)
+        imitating = (times[-1] - times[-REHEARSED]) / (REHEARSED - 1)
+        rounds = self.views_of(images) * len(images) / len(some)
+        return rounds * encoding, self.options.distillation_steps * imitating
+
+    def views_of(self, images: Tensor) -> int:
+        """How many views of each image there is room for."""
+        bytes_of_one = 4 * len(images) * self.network.tokens_per_image * self.network.width
+        return min(self.options.views, max(1, LARGEST_CACHE // bytes_of_one))
 
     @torch.no_grad()
-    def lessons(self, decoder: FoldedDecoder, images: Tensor, watch: Watch) -> tuple[Tensor, Tensor]:
+    def lessons(self, decoder: FoldedDecoder, images: Tensor, views: int, watch: Watch) -> tuple[Tensor, Tensor]:
         """What the encoder and the passes make of all views of the images: (views n, N, D) and (views n, classes)."""
         network, device = self.network, self.network.gate_in.used.device
-        shape = len(images), network.tokens_per_image, network.width
-        views = min(self.options.views, max(1, LARGEST_CACHE // (4 * math.prod(shape))))
-        features = torch.empty(views, *shape, device=device)
+        features = torch.empty(views, len(images), network.tokens_per_image, network.width, device=device)
         logits: list[Tensor] = []
         for view in features:
             seen = images if not logits else cut_and_mirrored(images)
@@ -116,6 +134,12 @@ class GcabFast(Gcab):
                 logits.append(decoder(network.spaces(kept, self.options.compensation)).float())
                 watch(len(logits) / (views * math.ceil(len(images) / BATCH)))
         return features.flatten(0, 1), torch.cat(logits)
+
+    def uses(self, capacity: float) -> bool:
+        """Whether all tasks are one pass under a mask of this size already."""
+        return self.network.tasks == 1 and all(
+            int(gate.used.sum()) == units_open(gate, capacity) for gate in gates_of(self.network)
+        )
 
     def task_classes(self) -> Sequence[int]:
         """A pass may serve several tasks."""
@@ -158,6 +182,22 @@ def merge(network: GatedNetwork) -> None:
     network.grow(classes, projector=False)
 
 
+def join(network: GatedNetwork, decoder: FoldedDecoder, capacity: float) -> None:
+    """One pass where imitation starts: the newest token, all heads side by side, a static mask."""
+    token = network.tokens[-1].detach()
+    merge(network)
+    with torch.no_grad():
+        network.tokens[0].copy_(token)
+        start_head(cast(Head, network.heads[0]).linear, decoder)
+        for gate in gates_of(network):
+            close(gate, capacity)
+
+
+def gates_of(network: GatedNetwork) -> tuple[Gate, ...]:
+    """Those of its decoder, if it has any."""
+    return (network.gate_in, network.gate_hidden) if network.options.gates else ()
+
+
 def start_head(joined: nn.Linear, decoder: FoldedDecoder) -> None:
     """All classifiers of a decoder side by side; the LayerNorm before each is folded into it already."""
     for parameter, of_passes in ((joined.weight, decoder.classifiers), (joined.bias, decoder.biases)):
@@ -168,9 +208,14 @@ def start_head(joined: nn.Linear, decoder: FoldedDecoder) -> None:
 @torch.no_grad()
 def close(gate: Gate, capacity: float) -> None:
     """A static mask: a random share of the units open, the others closed and free for the next task."""
-    opened = torch.randperm(gate.units)[: max(1, round(capacity * gate.units))]
+    opened = torch.randperm(gate.units)[: units_open(gate, capacity)]
     gate.embedding(0).fill_(-CERTAIN)[opened.to(gate.used.device)] = CERTAIN
     gate.used.copy_(gate.hard(0))
+
+
+def units_open(gate: Gate, capacity: float) -> int:
+    """How many units a share of a gate is."""
+    return max(1, round(capacity * gate.units))
 
 
 def cut_and_mirrored(images: Tensor) -> Tensor:

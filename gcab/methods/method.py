@@ -12,6 +12,12 @@ from torch.nn import functional
 from gcab.data.augment import Channels, normalise
 from gcab.model.encoder import EncoderConfig
 
+Watch = Callable[[float], None]  # told the share of a piece of work that is done
+
+
+def ignore(_: float) -> None:
+    """Nobody watches."""
+
 
 @dataclass(frozen=True)
 class Task:
@@ -76,6 +82,7 @@ class Method(nn.Module, ABC):
     def __init__(self, setting: Setting, options: Any) -> None:
         super().__init__()
         self.setting, self.options = setting, options
+        self.watch: Watch = ignore  # of `end_task`, which may tell it how far it is
 
     @abstractmethod
     def grow(self, task: Task) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gcab.config import TrainingConfig, scenario_preset
+from gcab.distillation import percent
 from gcab.errors import GcabError
 from gcab.report.tables import Group, group_runs
 from gcab.runs.folder import RunFolder
@@ -50,7 +51,7 @@ def fast_title(group: Group) -> str:
 
 def fast_folder(run: RunFolder, capacity: float) -> Path:
     """Where a run's distilled model is kept."""
-    return run.path / f"fast-{round(100 * capacity, 6):g}"
+    return run.path / f"fast-{percent(capacity)}"
 
 
 def distillations(run: RunFolder) -> dict[float, dict[str, Any]]:

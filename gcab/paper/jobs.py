@@ -11,7 +11,7 @@ from rich.console import Console
 
 from gcab.config import Overrides, RunConfig, leaves, override, resolve
 from gcab.data.registry import dataset
-from gcab.distillation import distil_run
+from gcab.distillation import distil_run, percent
 from gcab.errors import GcabError, unknown
 from gcab.experiment import load_data, run_experiment, run_path
 from gcab.methods.gcab import GcabOptions
@@ -177,10 +177,10 @@ def run_job(job: Job, root: Path | None, device: torch.device, console: Console,
         out, settings = fast_folder(run, capacity), job.distillation
         if out.exists():
             say(console, f"{title}: {out.name} was made with other settings and is made again")
-        with WorkDisplay(console, f"{title}: distilling to {100 * capacity:.0f} %") as watch:
+        with WorkDisplay(console, f"{title}: distilling to {percent(capacity)} %") as watch:
             figures = distil_run(run, root, capacity, out, device, settings, command, watch)
         accuracy, seconds = figures["gcab-fast"]["acc_tag"], figures["seconds"]
-        say(console, f"{title}: distilled to {100 * capacity:.0f} %: ACC_TAG {accuracy:.2f} % ({seconds:.0f} s)")
+        say(console, f"{title}: distilled to {percent(capacity)} %: ACC_TAG {accuracy:.2f} % ({seconds:.0f} s)")
     if job.timed:
         time_models(run, device)
         say(console, f"{title}: timed")

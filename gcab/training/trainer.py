@@ -12,7 +12,7 @@ from torch import Tensor
 from gcab.config import TrainingConfig
 from gcab.data.augment import Augment
 from gcab.errors import GcabError
-from gcab.methods.method import Method, Task, TaskImages
+from gcab.methods.method import Method, Task, TaskImages, Watch, ignore
 from gcab.ranks import make_equal, mean
 from gcab.training.captured import make_steps
 from gcab.training.distributed import shared_loss
@@ -110,8 +110,12 @@ def grow(method: Method, task: Task, seed: int) -> None:
         method.grow(task)
 
 
-def finish(method: Method, task: Task, data: TaskImages, seed: int) -> None:
-    """End a task with the random choices its place in the run gives it."""
-    with seeded(seed, "end", task.index):
-        method.end_task(task, data)
+def finish(method: Method, task: Task, data: TaskImages, seed: int, watch: Watch = ignore) -> None:
+    """End a task with the random choices its place in the run gives it; methods that take long tell who watches."""
+    method.watch = watch
+    try:
+        with seeded(seed, "end", task.index):
+            method.end_task(task, data)
+    finally:
+        method.watch = ignore
     make_equal(method.state_dict().values())

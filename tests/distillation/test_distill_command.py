@@ -13,6 +13,7 @@ from PIL import Image
 
 from gcab import ContinualClassifier
 from gcab.cli import main
+from gcab.distillation import percent
 from gcab.errors import GcabError
 from gcab.evaluation.metrics import results_from_records, summary
 from gcab.experiment import load_data, make_evaluator
@@ -188,6 +189,161 @@ def test_photos_must_be_those_learned_last(
     week2 = photos / "week2"
     assert "named twice" in refused(capsys, taught, week2, "--data", week2)
     assert "there is no folder" in refused(capsys, taught, "--data", tmp_path / "nowhere", *QUICK)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+@pytest.fixture
+def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever begins to distil has looked too late."""
+
+    def distill(*_: object) -> None:
+        raise AssertionError("the work has begun")
+
+    monkeypatch.setattr(GcabFast, "distill", distill)
+
+
+@pytest.mark.usefixtures("no_work")
+def test_nothing_but_a_distilled_run_is_replaced(
+    run: Path, model: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ContinualClassifier.load(run, "cpu").save(tmp_path / "flat")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "todo.txt").write_text("all of it")
+    shutil.copytree(tmp_path / "flat", tmp_path / "exported")
+    (tmp_path / "exported" / "fast.json").write_text("{}")
+    (tmp_path / "exported" / "model.onnx").write_text("somebody's own")
+    before = contents(tmp_path)
+    for source in ((run,), (model, photos / "week2")):
+        for out, sentence in (
+            (run / "model", "is a run's own model: choose another folder"),
+            (run, "is not empty and holds no model"),
+            (model, "keeps generations of a model"),
+            (tmp_path / "flat", "holds something else than a distilled run, which would be lost"),
+            (tmp_path / "exported", "holds something else than a distilled run, which would be lost"),
+            (tmp_path / "notes", "is not empty and holds no model"),
+            (tmp_path / "notes" / "todo.txt", "is a file: choose a folder"),
+            (tmp_path / "notes" / "todo.txt" / "fast", "todo.txt is a file: choose a folder"),
+        ):
+            assert sentence in refused(capsys, *source, "--out", out, *QUICK)
+    assert contents(tmp_path) == before
+
+
+def test_a_distilled_run_is_replaced(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for out in (tmp_path / "empty", tmp_path / "empty", run / "fast-80"):
+        assert main(["distill", str(run), "--out", str(out), *QUICK]) == 0
+    (run / "fast-80" / "fast.json").unlink()  # as if it had been killed before it wrote that
+    assert main(["distill", str(run), *QUICK]) == 0
+    assert (run / "fast-80" / "fast.json").exists()
+
+
+@pytest.mark.usefixtures("no_work")
+def test_a_distilled_run_that_was_taught_more_is_not_replaced(
+    run: Path, photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    learned = run / "fast-80"
+    ContinualClassifier(epochs=1, device="cpu", settings=TINY).learn(photos / "week1").save(learned)
+    (learned / "fast.json").write_text("{}")
+    lesson = ["learn", str(learned), str(photos / "week2"), "--epochs", "1", "--device", "cpu", "--progress", "none"]
+    assert main(lesson) == 0
+    before = contents(learned)
+    assert "fast-80 keeps generations of a model" in refused(capsys, run, *QUICK)
+    (learned / "work").mkdir()
+    shutil.rmtree(learned / "generation-0001")
+    assert "holds something else than a distilled run" in refused(capsys, run, *QUICK)
+    shutil.rmtree(learned / "work")
+    (learned / "fast.json").unlink()
+    assert "holds something else than a distilled run" in refused(capsys, run, *QUICK)
+    assert {"model.json", "weights.safetensors"} <= contents(learned).keys() < before.keys()
+
+
+def test_the_capacity_is_named_as_it_is(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["distill", str(run), "--capacity", "0.804", *QUICK]) == 0
+    assert "capacity 80.4 %," in capsys.readouterr().out
+    assert json.loads((run / "fast-80.4" / "fast.json").read_text())["options"]["capacity"] == 0.804
+    assert not (run / "fast-80").exists()
+    assert [percent(share) for share in (0.8, 0.57, 0.1 + 0.2, 1.0, 0.804)] == ["80", "57", "30", "100", "80.4"]
+
+
+@pytest.mark.usefixtures("no_work")
+def test_the_capacity_is_no_setting(
+    finished: Path, taught: Path, photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for source in ((finished,), (taught, photos / "week2")):
+        sentence = refused(capsys, *source, "--set", "options.capacity=0.5")
+        assert sentence.endswith("not as the setting options.capacity: use --capacity.")
+
+
+def test_one_pass_is_distilled_only_to_another_capacity(
+    model: Path, photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    distil = (model, photos / "week2", *QUICK)
+    assert main(["distill", *map(str, distil)]) == 0
+    before = contents(model)
+    assert "this model is one pass with a capacity of 80 % already" in refused(capsys, *distil)
+    assert "of 80 % already" in refused(capsys, *distil, "--out", model.with_name("fast"))
+    assert contents(model) == before
+    assert main(["distill", *map(str, distil), "--capacity", "0.6"]) == 0
+    assert ContinualClassifier.load(model, "cpu").generation == 4
+    lesson = ["learn", str(model), str(photos / "week3"), "--epochs", "1", "--device", "cpu", "--progress", "none"]
+    assert main(lesson) == 0
+    assert "of 60 % already" in refused(capsys, model, photos / "week3", *QUICK, "--capacity", "0.6")
+
+
+def test_a_run_of_one_pass_is_distilled_only_to_another_capacity(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = [f"--{key}={value}" for key, value in {**TINY, "training.batch_size": 64, "training.epochs": 1}.items()]
+    flags += ["--options.distillation_steps=5", "--options.views=1", "--device=cpu"]
+    assert main(["train", "digits/2", "--method", "gcab-fast", "--run", str(tmp_path / "run"), *flags]) == 0
+    assert "of 80 % already" in refused(capsys, tmp_path / "run", *QUICK)
+    assert main(["distill", str(tmp_path / "run"), "--capacity", "0.6", *QUICK]) == 0
+    table = capsys.readouterr().out
+    assert "gcab-fast of the run" in table
+    assert "gcab  " not in table
+    assert json.loads((tmp_path / "run" / "fast-60" / "fast.json").read_text())["teacher"] == "gcab-fast"
+
+
+def test_a_run_of_one_pass_shows_how_far_each_task_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gcab.terminal.LINE_SECONDS", 0.0)
+    flags = [f"--{key}={value}" for key, value in {**TINY, "training.batch_size": 64, "training.epochs": 1}.items()]
+    flags += ["--options.distillation_steps=5", "--options.views=1", "--device=cpu"]
+    assert main(["train", "digits/2", "--method", "gcab-fast", "--run", str(tmp_path / "run"), *flags]) == 0
+    shown = capsys.readouterr().out
+    assert "task 1/2  finishing" not in shown  # one task is one pass
+    assert "gcab-fast  task 2/2  finishing: 100 %\n" in shown
+    assert "ending" not in (tmp_path / "run" / "metrics.jsonl").read_text()
+
+
+@pytest.mark.parametrize("of", ["run", "model"])
+def test_a_distillation_that_is_stopped_says_what_is_left(
+    of: str, run: Path, model: Path, photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gcab.methods.gcab_fast.imitate", stop)
+    before = contents(run), contents(model)
+    source = [str(run)] if of == "run" else [str(model), str(photos / "week2")]
+    capsys.readouterr()
+    assert main(["distill", *source, *QUICK]) == 130
+    said = capsys.readouterr().err
+    assert said == "\ngcab: stopped; nothing was changed, and the same command starts it anew.\n"
+    assert (contents(run), contents(model)) == before
+
+
+@pytest.mark.usefixtures("no_work")
+def test_data_that_is_not_there_is_missed_even_where_none_is_needed(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for given in ((tmp_path / "nowhere",), ("--data", tmp_path / "nowhere")):
+        sentence = refused(capsys, finished, *given, *QUICK)
+        assert "nowhere': leave it out, the data set digits needs none." in sentence
 
 
 def test_what_cannot_be_distilled_is_refused(

@@ -4,7 +4,7 @@ import copy
 import math
 from dataclasses import replace
 from io import StringIO
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import torch
@@ -34,9 +34,10 @@ from gcab.evaluation.cost import count_macs
 from gcab.methods import gcab_fast
 from gcab.methods.gcab import Gcab
 from gcab.methods.gcab_fast import GcabFast, cut_and_mirrored, distill, divergence, fast_options, merge, start_head
-from gcab.methods.method import Setting, Task, state_bytes
+from gcab.methods.method import Setting, Task, ignore, state_bytes
 from gcab.model.folded import FoldedDecoder
 from gcab.model.heads import Head
+from gcab.training.trainer import finish
 
 
 def some_pixels(count: int = 9) -> Tensor:
@@ -308,12 +309,66 @@ def test_views_are_mirrored() -> None:
     assert corners == {(0,), (7,), (56,), (63,)}
 
 
-def test_who_watches_is_told_how_far_it_is() -> None:
+def test_who_watches_is_told_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     shares: list[float] = []
     method = teacher("extended")
     chosen = fast_options(method.options, views=2, distillation_steps=4)
+    monkeypatch.setattr(GcabFast, "rehearse", lambda *_: (1.0, 3.0))  # seconds of encoding, of imitating
     distill(method, images_of(TASKS[-1]).images, chosen, 1, shares.append)
-    assert shares == [0.25, 0.5, 0.625, 0.75, 0.875, 1.0]
+    assert shares == [0.125, 0.25, 0.4375, 0.625, 0.8125, 1.0]
+
+
+def test_the_share_that_is_done_follows_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that gives every view a second and every step two."""
+    clock, shares = 0.0, list[float]()
+    method, encode = teacher("extended"), GcabFast.lessons
+    imitate: Any = gcab_fast.imitate
+
+    def slow_imitation(*given: Any) -> None:
+        def watch(share: float) -> None:
+            nonlocal clock
+            clock += 2.0
+            given[-1](share)
+
+        imitate(*given[:-1], watch)
+
+    def slow_lessons(self: GcabFast, decoder: Any, images: Tensor, views: int, watch: Any) -> tuple[Tensor, Tensor]:
+        nonlocal clock
+        clock += views * len(images) / 24
+        return encode(self, decoder, images, views, watch)
+
+    monkeypatch.setattr("gcab.methods.gcab_fast.time.perf_counter", lambda: clock)
+    monkeypatch.setattr(gcab_fast, "imitate", slow_imitation)
+    monkeypatch.setattr(GcabFast, "lessons", slow_lessons)
+    chosen = fast_options(method.options, views=4, distillation_steps=48)
+    distill(method, images_of(TASKS[-1]).images, chosen, 1, shares.append)
+    assert shares[3] == pytest.approx(4 / 100)  # four views, then 48 steps
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+
+
+def test_the_rehearsal_changes_nothing() -> None:
+    fast, images = student("extended"), images_of(NEXT).images
+    train(fast, NEXT, epochs=1)
+    Gcab.end_task(fast, NEXT, images_of(NEXT))
+    before, random = snapshot(fast), torch.get_rng_state()
+    encoding, imitating = fast.rehearse(images)
+    assert encoding > 0
+    assert imitating > 0
+    assert same(snapshot(fast), before)
+    assert torch.equal(torch.get_rng_state(), random)
+
+
+def test_the_end_of_a_task_tells_who_watches() -> None:
+    shares: list[float] = []
+    method = grown(())
+    for task in TASKS[:2]:
+        train(method, task, epochs=1)
+        finish(method, task, images_of(task), 1, shares.append)
+        assert bool(shares) == (task.index > 0)  # the first task is one pass anyway
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+    assert method.watch is ignore
 
 
 def test_where_there_is_no_terminal_progress_is_lines(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,7 +388,7 @@ def test_many_images_get_fewer_views(monkeypatch: pytest.MonkeyPatch) -> None:
     decoder, of_one_view = FoldedDecoder(method.network), len(images) * 4 * WIDTH * 4
     for room, views in ((10 * of_one_view, 4), (3 * of_one_view, 3), (1, 1)):
         monkeypatch.setattr(gcab_fast, "LARGEST_CACHE", room)
-        features, wanted = fast.lessons(decoder, images, gcab_fast.ignore)
+        features, wanted = fast.lessons(decoder, images, fast.views_of(images), ignore)
         assert features.shape == (views * len(images), 4, WIDTH)
         assert wanted.shape == (views * len(images), 7)
 

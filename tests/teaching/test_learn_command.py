@@ -81,6 +81,16 @@ def test_progress_lines_where_there_is_no_terminal(
     assert "s left" in text
 
 
+def test_the_distillation_after_a_lesson_is_shown(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gcab.terminal.LINE_SECONDS", 0.0)
+    few = ("--set", "options.distillation_steps=20", "--set", "options.views=1", "--epochs", 1, "--device", "cpu")
+    said(capsys, "learn", tmp_path / "m.gcab", world / "week1", "--method", "gcab-fast", *few, *SET)
+    text = said(capsys, "learn", tmp_path / "m.gcab", world / "week2")
+    assert re.search(r"m\.gcab epoch 1/1 loss .* m\.gcab finishing: 100 % 1 s left m\.gcab generation 2", text)
+
+
 def test_a_setting_without_a_value(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = said(capsys, "learn", tmp_path / "m", world / "week1", "--set", "training.lr", code=2)
     assert text == "gcab: --set needs KEY=VALUE, such as training.lr=0.0005, not 'training.lr'."

@@ -16,6 +16,7 @@ import gcab
 from gcab import ContinualClassifier, ModelFolder
 from gcab.errors import GcabError
 from gcab.lesson import Photos, Study
+from gcab.methods.gcab_fast import GcabFast
 from gcab.methods.method import Method
 from gcab.teaching import Event, Result, Teaching, teach
 
@@ -149,6 +150,39 @@ def test_what_programs_are_told(model: Path, photos: Path) -> None:
     first, second = ContinualClassifier.load(model).taught
     assert done["accuracy"] == {"held_out": second.accuracy, "previous": first.accuracy}
     json.dumps([start, *epochs, done], allow_nan=False)
+
+
+def test_programs_are_told_how_far_a_long_end_is(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GCAB-Fast distils after the last epoch: that is announced, counted and followed."""
+    short = {"options.distillation_steps": 400, "options.views": 1}
+    rehearsed: list[float] = []
+    rehearse = GcabFast.rehearse
+
+    def watched(self: GcabFast, images: torch.Tensor) -> tuple[float, float]:
+        rehearsed.append(sum(rehearse(self, images)))
+        return 1000.0, 3000.0
+
+    monkeypatch.setattr(GcabFast, "rehearse", watched)
+    for week in ("week1", "week2"):
+        seen = events(tmp_path / "m", photos / week, method="gcab-fast", settings={**SMALL, **short})
+        start, *work, _ = seen
+        epochs = [event for event in work if event["event"] == "epoch"]
+        ends = [event for event in work if event["event"] == "ending"]
+        if week == "week1":  # one task is one pass anyway
+            assert (ends, rehearsed, epochs[-1]["seconds_left"]) == ([], [], 0)
+            assert 0 < start["estimated_seconds"] < 4000
+    assert 4000 < start["estimated_seconds"] < 4100
+    assert all(4000 <= event["seconds_left"] < 4100 for event in epochs)
+    assert [event["event"] for event in work] == ["epoch"] * 3 + ["ending"] * len(ends)
+    shares = [event["share"] for event in ends]
+    assert shares == sorted(set(shares))
+    assert shares[-1] == 1
+    assert 30 <= len(shares) <= 50  # of 400 steps: few enough for a server that keeps 200 events
+    assert all(0 <= event["seconds_left"] < 100 for event in ends)
+    assert ends[-1]["seconds_left"] == 0
+    assert len(rehearsed) == 2  # for the estimate, and for the shares
+    assert all(0 < seconds < 100 for seconds in rehearsed)
+    json.dumps(seen, allow_nan=False)
 
 
 def test_the_estimate_changes_nothing(
