@@ -288,6 +288,15 @@ def test_a_distillation_is_undone_by_its_name(browser: Browser) -> None:
         expect(page.locator("#model-line")).to_contain_text("25 classes in 3 tasks")
 
 
+def test_a_long_end_of_a_lesson_is_shown(browser: Browser) -> None:
+    job = lesson(epochs=2)[-2]
+    events = [*job["events"], {"event": "ending", "share": 0.25, "seconds_left": 42.0}]
+    with running(Fake(job={**job, "events": events}, steps=0)) as address, visit(browser, address) as shown:
+        shown.open_tab("Teach")
+        expect(shown.page.locator("#job-detail")).to_have_text("Finishing · about 42 s left")
+        assert shown.page.locator("#job-progress").evaluate("bar => bar.value") == 0.25
+
+
 def test_a_job_under_way_is_found_when_the_page_opens(browser: Browser) -> None:
     fake = Fake(job=lesson(epochs=2)[1], script=lesson(epochs=2)[-1:], steps=0)
     with running(fake) as address, visit(browser, address) as shown:

@@ -4,7 +4,7 @@
  * @typedef {import("./parts.js").Model} Model
  * @typedef {{event: string, classes?: string[], images?: number, epoch?: number, epochs?: number, loss?: number,
  *   held_out_accuracy?: number | null, seconds_left?: number | null, estimated_seconds?: number, digest?: string,
- *   seconds?: number}} TeachEvent
+ *   seconds?: number, share?: number}} TeachEvent
  * @typedef {{state: "idle" | "running" | "done" | "failed", events: TeachEvent[], accuracy_before: number | null,
  *   accuracy_after: number | null, error: string | null}} Job
  */
@@ -257,10 +257,13 @@ function showProgress(job) {
   const epochs = job.events.filter((event) => event.event === "epoch");
   const start = job.events.find((event) => event.event === "start");
   const last = epochs.at(-1);
-  const left = last?.seconds_left ?? start?.estimated_seconds;
+  const ending = job.events.findLast((event) => event.event === "ending"); // what comes after the last epoch
+  const left = (ending ?? last)?.seconds_left ?? start?.estimated_seconds;
   const soon = typeof left === "number" ? `about ${duration(left)} left` : "estimating the time";
   const title = start?.classes ? `Learning ${shortList(start.classes)}` : "Preparing the photos";
-  if (last?.epoch && last.epochs) {
+  if (ending?.share) {
+    describeJob(title, `Finishing · ${soon}`, ending.share);
+  } else if (last?.epoch && last.epochs) {
     describeJob(title, `Epoch ${last.epoch} of at most ${last.epochs} · ${soon}`, last.epoch / last.epochs);
   } else {
     describeJob(title, soon, null);
