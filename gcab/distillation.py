@@ -12,7 +12,6 @@ from torch import Tensor
 from gcab.assemble import load_method, save_method
 from gcab.calibration import Calibration
 from gcab.config import Overrides, RunConfig, override
-from gcab.data.registry import dataset
 from gcab.devices import suitable_threads
 from gcab.errors import GcabError, unknown
 from gcab.evaluation.metrics import results_from_records, summary
@@ -111,9 +110,6 @@ def distil_run(
     require_free(folder, run)
     method, config, description = load_method(run.model)
     teacher, changed = prepare(method.to(device), config, capacity, settings)
-    info = dataset(config.scenario.dataset)
-    if root is not None and not info.needs_root and not root.exists():
-        raise GcabError(f"there is no folder '{root}': leave it out, the data set {info.name} needs none.")
     data = load_data(config, root)
     if [list(task.names) for task in data.scenario.tasks] != run.tasks:
         raise GcabError(f"the data in {root} has other classes than the run {run.path} was trained on: give its own.")

@@ -47,6 +47,8 @@ def load_data(config: RunConfig, root: Path | None) -> Data:
     info = dataset(config.scenario.dataset)
     if info.needs_root and root is None:
         raise GcabError(f"the data set {info.name} needs a folder: give --data DIR.")
+    if root is not None and not info.needs_root and not root.exists():
+        raise GcabError(f"there is no folder '{root}': leave it out, the data set {info.name} needs none.")
     train = info.load(root, "train", config.scenario.image_size)
     scenario = Scenario.build(config.scenario, config.seed, train.classes)
     if config.scenario.validation > 0:

@@ -101,6 +101,7 @@ class Study:
         self.observe = observe or (lambda *_: None)
         self.watch: Watch = ignore  # of what the method does after the last epoch, where that takes long
         self.method = copy.deepcopy(method)
+        self.method.options = config.options  # some may differ from task to task
         grow(self.method, lesson.task, config.seed)
         self.method.begin_task(lesson.task)
         self.trainer = self._trainer(self.method)

@@ -32,7 +32,8 @@ RECIPES: Mapping[str, Settings] = {
     },
 }
 LARGEST_PADDED = 32  # pixels: below this, `photos` shifts images by a few pixels, as is usual for CIFAR
-FREE = ("training.", "augment.", "seed")  # what may differ from task to task
+IMITATION = ("options.distillation_", "options.temperature", "options.views")  # how GCAB-Fast learns from its passes
+FREE = ("training.", "augment.", "seed", *IMITATION)  # what may differ from task to task
 
 
 def first_config(

@@ -17,8 +17,10 @@ from gcab.distillation import percent
 from gcab.errors import GcabError
 from gcab.evaluation.metrics import results_from_records, summary
 from gcab.experiment import load_data, make_evaluator
+from gcab.methods import gcab_fast
 from gcab.methods.gcab_fast import GcabFast
 from gcab.methods.method import parameter_count
+from gcab.model.network import GatedNetwork
 from gcab.model_folder import ModelFolder
 
 TINY = {"encoder.width": 20, "encoder.heads": 4, "encoder.blocks": 1, "training.batch_size": 8}
@@ -161,11 +163,21 @@ def test_a_model_in_use_gets_a_generation_that_can_be_undone(
     assert ContinualClassifier.load(model, "cpu").config.method == "gcab"
 
 
-def test_a_distilled_model_learns_more(model: Path, photos: Path) -> None:
+def test_a_distilled_model_learns_more(model: Path, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["distill", str(model), str(photos / "week2"), *QUICK]) == 0
     lesson = ["learn", str(model), str(photos / "week3"), "--epochs", "3", "--device", "cpu", "--progress", "none"]
-    assert main(lesson) == 0
+    steps: list[int] = []
+    imitate = gcab_fast.imitate
+
+    def counted(network: GatedNetwork, *given: Any) -> None:
+        steps.append(given[2].distillation_steps)
+        imitate(network, *given)
+
+    monkeypatch.setattr(gcab_fast, "imitate", counted)
+    assert main([*lesson, "--set", "options.distillation_steps=40"]) == 0
+    assert steps[-1] == 40, "how it is distilled may change from lesson to lesson"
     learned = ContinualClassifier.load(model, "cpu")
+    assert learned.config.options.distillation_steps == 40
     assert learned.classes == [*WEEK1, *WEEK2, *WEEK3]
     assert isinstance(learned.method, GcabFast)
     assert learned.method.network.classes == [7]
