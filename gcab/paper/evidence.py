@@ -35,7 +35,7 @@ def finished(runs: Sequence[RunFolder]) -> list[RunFolder]:
 def by_scenario(runs: Sequence[RunFolder]) -> dict[str, list[Group]]:
     """Groups of seeds, labelled by what sets them apart within their scenario."""
     names = dict.fromkeys(run.scenario for run in runs)
-    return {name: group_runs([run for run in runs if run.scenario == name]) for name in names}
+    return {name: group_runs([run for run in runs if run.scenario == name], elsewhere=runs) for name in names}
 
 
 def title_of(group: Group) -> str:

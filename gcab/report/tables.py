@@ -103,14 +103,18 @@ def results_of(run: RunFolder) -> Results:
     return results_from_records(run.records("task"))
 
 
-def group_runs(runs: Sequence[RunFolder]) -> list[Group]:
-    """Gather seeds of the same experiment and name each group by its method and what sets it apart from the others."""
+def group_runs(runs: Sequence[RunFolder], elsewhere: Sequence[RunFolder] = ()) -> list[Group]:
+    """Gather seeds of the same experiment and name each group by its method and what sets it apart from the others.
+
+    Where runs elsewhere, as in another panel of a figure, have several profiles, it is named by its own here, too.
+    """
     members: dict[str, list[RunFolder]] = {}
     for run in runs:
         members.setdefault(run.group, []).append(run)
     groups = [sorted(group, key=lambda run: run.seed) for group in members.values()]
     settings = [dict(_settings(group[0].config)) for group in groups]
-    labels = [_label(own, settings) for own in settings]
+    others = [run.config for run in elsewhere]
+    labels = [_label(own, settings, others) for own in settings]
     for index, group in enumerate(groups):
         if labels.count(labels[index]) > 1:  # settings that only one of them knows, as after a change of version
             labels[index] += f" [{group[0].group.rpartition('/')[2]}]"
@@ -200,15 +204,16 @@ def _settings(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
             yield f"{prefix}{key}", value
 
 
-def _label(own: Settings, everyone: Sequence[Settings]) -> str:
+def _label(own: Settings, everyone: Sequence[Settings], elsewhere: Sequence[Settings]) -> str:
     """A setting is worth showing where those of the same method and profile disagree.
 
     Another method's options say nothing here, and another profile stands for all it changes; only what was trained on
     and for how long is told in any case.
     """
-    alike = [other for other in everyone if other["method"] == own["method"]]
-    peers = [other for other in alike if other.get("profile") == own.get("profile")]
-    telling = [str(own["profile"])] if len(peers) < len(alike) else []
+    kin = (own["method"], own.get("profile"))
+    peers = [other for other in everyone if (other["method"], other.get("profile")) == kin]
+    profiles = {other.get("profile") for other in (*everyone, *elsewhere) if other["method"] == own["method"]}
+    telling = [str(own["profile"])] if len(profiles) > 1 else []
     for key, value in own.items():
         rivals = everyone if key in TOLD_IN_ANY_CASE else peers
         if any(key in other and other[key] != value for other in rivals):

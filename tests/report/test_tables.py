@@ -137,6 +137,13 @@ def test_no_runs_give_empty_tables() -> None:
     assert compare_table([]).rows == accuracy_table([]).rows == memory_table([]).rows == []
 
 
+def test_a_profile_is_named_where_runs_elsewhere_have_another(tmp_path: Path) -> None:
+    here, there = (write_run(tmp_path / profile, "gcab", 1, 2) for profile in ("extended", "official"))
+    here.config["profile"], there.config["profile"] = "extended", "official"
+    assert [group.label for group in group_runs([here])] == ["gcab"]
+    assert [group.label for group in group_runs([here], elsewhere=[here, there])] == ["gcab (extended)"]
+
+
 def test_a_profile_stands_for_all_it_changes(tmp_path: Path) -> None:
     runs = [
         write_run(tmp_path, "gcab", 1, 2, profile="extended", options={"lambda_pfr": 2.0, "compensation": True}),
