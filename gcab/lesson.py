@@ -166,7 +166,7 @@ class Study:
         if not isinstance(trial, GcabFast) or trial.network.tasks == 1:
             return 0.0
         with suitable_threads(self.device, self.config.features_per_batch()):
-            Gcab.end_task(trial, lesson.task, lesson.train)
+            trial.network.finish()
             return sum(trial.rehearse(lesson.train.images))
 
     def position(self) -> dict[str, Any]:
