@@ -250,7 +250,7 @@ def imitate(network: GatedNetwork, features: Tensor, logits: Tensor, options: Gc
     )
 
     def step() -> None:
-        pick = picks.index_select(0, position).squeeze(0)
+        pick = picks.index_select(0, position % steps).squeeze(0)  # recording tries more steps than there may be
         student = fast_logits(network, [features[pick]], [masks])
         optimiser.zero_grad()
         divergence(logits[pick], student, options.temperature).backward()

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from io import StringIO
 from typing import Any, cast
@@ -37,6 +38,7 @@ from gcab.methods.gcab_fast import GcabFast, cut_and_mirrored, distill, divergen
 from gcab.methods.method import Setting, Task, ignore, state_bytes
 from gcab.model.folded import FoldedDecoder
 from gcab.model.heads import Head
+from gcab.training.captured import WARM_UP, unchanged
 from gcab.training.trainer import finish
 
 
@@ -123,6 +125,22 @@ def test_recorded_steps_teach_what_plain_ones_teach(monkeypatch: pytest.MonkeyPa
     assert not torch.allclose(
         of_passes(recorded, some_pixels()), of_passes(student(distillation_steps=1), some_pixels())
     )
+
+
+def test_recording_tries_steps_and_takes_them_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, where a distillation may be shorter than what recording tries first."""
+    master, images = teacher("extended"), images_of(TASKS[-1]).images
+    chosen = fast_options(master.options, capacity=0.8, distillation_steps=1)
+    plain = distill(master, images, chosen, seed=1)
+
+    def tried(work: Callable[[], None], tensors: Sequence[Tensor], optimiser: torch.optim.Optimizer) -> Any:
+        with unchanged(tensors, optimiser):
+            for _ in range(WARM_UP):
+                work()
+        return work
+
+    monkeypatch.setattr(gcab_fast, "recorded", tried)
+    assert same(snapshot(distill(master, images, chosen, seed=1)), snapshot(plain))
 
 
 def test_the_divergence_by_hand() -> None:
