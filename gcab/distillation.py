@@ -67,6 +67,11 @@ def percent(capacity: float) -> str:
     return f"{round(100 * capacity, 6):g}"
 
 
+def fast_folder(run: RunFolder, capacity: float) -> Path:
+    """Where a run's distilled model is kept."""
+    return run.path / f"fast-{percent(capacity)}"
+
+
 def require_free(folder: Path, run: RunFolder | None = None) -> None:
     """Refuse a folder with anything in it but what a distillation left, such as an earlier one of the same run."""
     place, other = folder.resolve(), "choose another folder (--out), or move this one away."
@@ -106,7 +111,7 @@ def distil_run(
     watch: Watch = ignore,
 ) -> dict[str, Any]:
     """Distil a run's model with the training images of its last task; what both models do with the test images."""
-    folder = out or run.path / f"fast-{percent(capacity)}"
+    folder = out or fast_folder(run, capacity)
     require_free(folder, run)
     method, config, description = load_method(run.model)
     teacher, changed = prepare(method.to(device), config, capacity, settings)

@@ -18,7 +18,7 @@ from gcab.data.registry import dataset
 from gcab.devices import suitable_threads
 from gcab.errors import GcabError
 from gcab.evaluation.evaluate import Evaluator
-from gcab.evaluation.metrics import results_from_records, summary
+from gcab.evaluation.metrics import results_from_records, summary, summary_of_view
 from gcab.methods.method import Method, Task, TaskImages
 from gcab.ranks import rank, world
 from gcab.runs.checkpoint import CheckpointStore
@@ -284,9 +284,8 @@ def evaluate_run(run: RunFolder, root: Path | None, device: torch.device) -> Tes
     tasks = data.scenario.tasks if method.joint else data.scenario.tasks[: len(description["tasks"])]
     record, _, _ = evaluator.record(tasks, {})
     recorded = [stored for stored in run.records("task") if stored["task"] == len(tasks)]
-    views = {name: {**record, **view} for name, view in evaluator.views(tasks).items()}
     return Tested(
         summary(results_from_records([record])),
         summary(results_from_records(recorded)),
-        {name: summary(results_from_records([view])) for name, view in views.items()},
+        {name: summary_of_view(record, view) for name, view in evaluator.views(tasks).items()},
     )

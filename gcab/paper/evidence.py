@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from gcab.config import TrainingConfig, scenario_preset
-from gcab.distillation import percent
 from gcab.errors import GcabError
 from gcab.report.tables import Group, group_runs
 from gcab.runs.folder import RunFolder
@@ -47,11 +46,6 @@ def title_of(group: Group) -> str:
 def fast_title(group: Group) -> str:
     """What GCAB-Fast is called when it comes from this group."""
     return TITLES["gcab-fast"] + group.label.removeprefix(group.runs[0].method)
-
-
-def fast_folder(run: RunFolder, capacity: float) -> Path:
-    """Where a run's distilled model is kept."""
-    return run.path / f"fast-{percent(capacity)}"
 
 
 def distillations(run: RunFolder) -> dict[float, dict[str, Any]]:

@@ -11,13 +11,13 @@ from rich.console import Console
 
 from gcab.config import Overrides, RunConfig, leaves, override, resolve
 from gcab.data.registry import dataset
-from gcab.distillation import distil_run, percent
+from gcab.distillation import distil_run, fast_folder, percent
 from gcab.errors import GcabError, unknown
 from gcab.experiment import load_data, run_experiment, run_path
 from gcab.methods.gcab import GcabOptions
 from gcab.methods.gcab_fast import GcabFastOptions
 from gcab.methods.registry import method_named
-from gcab.paper.evidence import distillations, fast_folder
+from gcab.paper.evidence import distillations
 from gcab.paper.recipes import Recipe, Row
 from gcab.paper.timing import time_models
 from gcab.runs.folder import RunFolder

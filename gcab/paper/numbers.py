@@ -6,7 +6,7 @@ from statistics import fmean as mean
 from typing import Any
 
 from gcab.config import DEFAULT_PROFILE
-from gcab.evaluation.metrics import results_from_records, summary, task_records
+from gcab.evaluation.metrics import summary_of_view, task_records
 from gcab.methods.gcab import HEADS, UNCOMPENSATED
 from gcab.paper.evidence import (
     Record,
@@ -126,7 +126,7 @@ def alone(group: Group, view: str) -> list[Record]:
     last = [run.records("task")[-1] for run in group.runs]
     if not all(view in record.get("views", {}) for record in last):
         return []
-    return [summary(results_from_records([{**record, **record["views"][view]}])) for record in last]
+    return [summary_of_view(record, record["views"][view]) for record in last]
 
 
 def component(config: dict[str, Any]) -> str:

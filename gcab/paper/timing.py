@@ -8,10 +8,11 @@ import torch
 
 from gcab.assemble import load_method
 from gcab.bench.clock import Effort, time_ways
+from gcab.distillation import fast_folder
 from gcab.evaluation.cost import count_macs
 from gcab.inference import fast_predictor
 from gcab.methods.method import Method, parameter_count
-from gcab.paper.evidence import TITLES, distillations, fast_folder
+from gcab.paper.evidence import TITLES, distillations
 from gcab.runs.files import write_json
 from gcab.runs.folder import RunFolder, device_name, environment
 from gcab.training.seeds import generator
