@@ -30,7 +30,7 @@ class GcabOptions:
 
     lambda_gcab: float = 0.05  # weight of the sparsity term, section "Experimental Setup"
     lambda_pfr: float = 0.001  # weight of the drift term, same section
-    drift: Literal["pfr", "distillation", "none"] = "pfr"  # distillation: the ablation's footnote
+    drift: Literal["pfr", "distillation", "none", "frozen"] = "pfr"  # frozen: the encoder learns task 1 only
     compensation: bool = True  # the cascade at inference; off: the ablation's third row
     distance: Literal["cosine", "l2", "rms"] = "l2"  # text: cosine
     bce_heads: Literal["all", "new"] = "all"
@@ -96,11 +96,15 @@ class Gcab(Method):
 
     def grow(self, task: Task) -> None:
         self.network.grow(task.classes, projector=self.options.drift == "pfr")
+        if task.index > 0 and self.options.drift == "frozen":
+            self.network.encoder.requires_grad_(False)
         if self.options.statistics:
             self.statistics.grow(task.classes)
 
     def begin_task(self, task: Task) -> None:
-        if task.index > 0 and (self.options.drift != "none" or self.options.statistics):
+        held = self.options.drift in ("pfr", "distillation")
+        moved = self.options.statistics and self.options.drift != "frozen"
+        if task.index > 0 and (held or moved):
             self.teacher = Frozen(self.network.encoder)
 
     def batch(self, images: Tensor, labels: Tensor) -> Batch:

@@ -32,6 +32,7 @@ WITHOUT, COMPENSATION = "PFR without compensation", "compensation"
 COMPONENTS = (
     "fine-tuning",
     "gates alone",
+    "gates on a frozen encoder",
     WITHOUT,
     COMPENSATION,
     "feature distillation",
@@ -138,7 +139,7 @@ def component(config: dict[str, Any]) -> str:
         return "without gates"
     if options["drift"] == "pfr":
         return COMPENSATION if options["compensation"] else WITHOUT
-    return "gates alone" if options["drift"] == "none" else "feature distillation"
+    return {"none": "gates alone", "frozen": "gates on a frozen encoder"}.get(options["drift"], "feature distillation")
 
 
 def hyperparameters(runs: Sequence[RunFolder]) -> list[Record]:

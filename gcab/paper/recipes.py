@@ -37,6 +37,7 @@ class Recipe:
 
 FAST = (0.8,)  # the capacity of the paper's tables
 GATES_ALONE = {"options.drift": "none", "options.compensation": False}
+FROZEN_ENCODER = {"options.drift": "frozen"}
 FEATURE_DISTILLATION = {"options.drift": "distillation"}
 SWEEPS = {
     "lambda_gcab": (0.0005, 0.005, 0.05, 0.5, 5.0, 50.0),
@@ -62,9 +63,11 @@ RECIPES: Mapping[str, Recipe] = {
         (
             Row("fine-tuning", method="finetune"),
             Row("gates alone, official", profile="official", changes=GATES_ALONE),
+            Row("gates on a frozen encoder, official", profile="official", changes=FROZEN_ENCODER),
             Row("compensation, official", profile="official"),
             Row("feature distillation, official", profile="official", changes=FEATURE_DISTILLATION),
             Row("gates alone", changes=GATES_ALONE),
+            Row("gates on a frozen encoder", changes=FROZEN_ENCODER),
             Row("compensation"),
             Row("feature distillation", changes=FEATURE_DISTILLATION),
             Row("joint", method="joint"),

@@ -166,6 +166,7 @@ def test_distillation_compares_the_features_themselves() -> None:
     [
         ({}, {"classification", "sparsity", "drift"}),
         ({"drift": "none"}, {"classification", "sparsity"}),
+        ({"drift": "frozen"}, {"classification", "sparsity"}),
         ({"drift": "distillation"}, {"classification", "sparsity", "drift"}),
     ],
 )

@@ -104,10 +104,10 @@ def test_only_takes_numbers_and_parts_of_names(tmp_path: Path) -> None:
     def names(only: str | None) -> list[str]:
         return [job.name.removeprefix("cifar100/10, ") for job in chosen(jobs, only)]
 
-    assert len(names(None)) == 8
-    assert names("5, Joint,5") == ["gates alone", "joint"]
+    assert len(names(None)) == 10
+    assert names("6, Joint,6") == ["gates alone", "joint"]
     assert names("feature") == ["feature distillation, official", "feature distillation"]
-    for wrong in ("0", "9", "nothing", ","):
+    for wrong in ("0", "11", "nothing", ","):
         with pytest.raises(GcabError, match="--only"):
             chosen(jobs, wrong)
 
@@ -407,6 +407,7 @@ def test_which_row_of_the_ablation_a_run_is() -> None:
     assert row() == "compensation"
     assert row(compensation=False) == "PFR without compensation"
     assert row("none", compensation=False) == "gates alone"
+    assert row("frozen") == "gates on a frozen encoder"
     assert row("distillation") == "feature distillation"
     assert row(gates=False) == "without gates"
     assert [row(method=name) for name in ("finetune", "joint", "er")] == ["fine-tuning", "joint", "er"]

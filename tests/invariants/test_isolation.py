@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_world import (
     OPTIMISERS,
+    SETTING,
     WIDTH,
     fixed_features,
     gcab_options,
@@ -179,6 +180,31 @@ def test_capacity_grows_within_bounds_and_old_logits_stay(
         assert all(bool((gate.used >= mask).all()) for gate, mask in zip(gates, masks, strict=True))
         masks = [gate.used.clone() for gate in gates]
         assert same(head_logits(method.network, task.index), promised)
+
+
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
+def test_on_a_frozen_encoder_nothing_is_forgotten(optimiser: str) -> None:
+    """Not even the encoder moves: what old heads say about images stays the same, bit for bit."""
+    method = new_gcab(gcab_options("official", drift="frozen"))
+    first, *later = stream(2, 2, 2)
+    start = snapshot(method.network.encoder)
+    learn(method, first, OPTIMISERS[optimiser])
+    learned = snapshot(method.network.encoder)
+    assert not any(torch.equal(learned[name], start[name]) for name in ("position", "blocks.0.mlp.0.weight"))
+    images = SETTING.normalise(images_of(first).images)
+    method.grow(later[0])  # the gates of task 1 turn hard here
+    with torch.no_grad():
+        promised = method.predict(images)[:, :2]
+    for task in later:
+        if task is not later[0]:
+            method.grow(task)
+        method.begin_task(task)
+        assert method.teacher is None, "there is no drift to measure"
+        train(method, task, OPTIMISERS[optimiser])
+        method.end_task(task, images_of(task))
+        with torch.no_grad():
+            assert torch.equal(method.predict(images)[:, :2], promised)
+    assert all(torch.equal(value, learned[name]) for name, value in method.network.encoder.state_dict().items())
 
 
 def full_after_first_task(name: str) -> Gcab:
