@@ -207,7 +207,7 @@ def train_verb(verb: argparse.Namespace, console: Console) -> None:
             final = run_experiment(config, data, path, device, display, verb.command)
     if not launch.is_first:
         return
-    console.print(accuracy_table([RunFolder.open(path)]).rich())
+    console.print(accuracy_table([RunFolder.open(path)]))
     console.print(
         f"ACC_TAG {final['acc_tag']:.2f} %  ACC_TAW {final['acc_taw']:.2f} %  ({final['seconds']:.0f} s)\nRun: {path}",
         highlight=False,
@@ -247,7 +247,7 @@ def compare_verb(verb: argparse.Namespace, console: Console) -> None:
     from gcab.report.tables import compare_table
     from gcab.runs.folder import find_runs
 
-    console.print(compare_table(find_runs(verb.runs)).rich())
+    console.print(compare_table(find_runs(verb.runs)))
 
 
 def bench_verb(verb: argparse.Namespace, console: Console) -> None:

@@ -44,7 +44,7 @@ def run_demo(root: Path, console: Console, seed: int) -> Path:
         for record in runs[0].records("task"):
             shown(record)
     console.print()
-    console.print(accuracy_table(runs).rich())
+    console.print(accuracy_table(runs))
     report = write_report(runs, root / "demo.html")
     console.print(f"\nReport: {report}  ({time.monotonic() - started:.0f} s in all)", highlight=False, soft_wrap=True)
     return report

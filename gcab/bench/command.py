@@ -26,7 +26,7 @@ def run_bench(work: Workload, path: Path | None, console: Console, command: str)
         say: Say = status.update if console.is_terminal else partial(console.print, highlight=False)
         figures = measure(work, say)
     for table in tables(figures):
-        console.print(table.rich())
+        console.print(table)
     if path is not None:
         write_json(path, {"format": 1, **environment(), "command": command, **figures})
         console.print(f"all figures: {path}", highlight=False, soft_wrap=True)

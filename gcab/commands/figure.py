@@ -66,7 +66,7 @@ def figure_verb(verb: argparse.Namespace, console: Console) -> None:
     from gcab.paper.publishing import default_folder, publish
 
     out = verb.out or default_folder(verb.name, runs)
-    console.print(publish(verb.name, runs, out, verb.command).rich())
+    console.print(publish(verb.name, runs, out, verb.command))
     console.print(f"Folder: {out}", highlight=False, markup=False, soft_wrap=True)
 
 

@@ -3,11 +3,9 @@
 import os
 import signal
 import threading
-import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from collections.abc import Sequence
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 import torch
@@ -17,52 +15,87 @@ from gcab.errors import GcabError
 from gcab.paper.jobs import Job, run_job, say
 
 
+class Run:
+    """A job in a fresh process: what one leaves in a device's memory the next should not pay for.
+
+    The two share a pipe and nothing else, so that a command that is killed leaves nothing to clean up.
+    """
+
+    def __init__(self, job: Job, title: str, root: Path | None, device: torch.device, command: str) -> None:
+        processes = get_context("spawn")
+        self.name = job.name
+        self.answer, self.answering = processes.Pipe(duplex=False)
+        self.process = processes.Process(target=in_a_process, args=(self.answering, job, title, root, device, command))
+
+    def start(self) -> None:
+        self.process.start()
+        self.answering.close()  # here: the answer is at an end when the process is
+
+    def problem(self) -> str:
+        """What went wrong, once it is done."""
+        try:
+            said: str = self.answer.recv()
+        except EOFError:
+            raise GcabError(
+                f"the process of {self.name} has ended too early; where nothing above says why, perhaps for want of "
+                "memory: try a smaller --at-once; the same command continues what is left."
+            ) from None
+        self.process.join()
+        return said
+
+    def end(self) -> None:
+        """Now, wherever it is; its checkpoints stay."""
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+
+
 def run_side_by_side(
     jobs: Sequence[Job], root: Path | None, device: torch.device, console: Console, command: str, at_once: int
 ) -> None:
     """Whatever is missing of every job; one that fails does not stop the others."""
+    waiting = list(enumerate(jobs, start=1))
+    running: list[Run] = []
     failed: list[str] = []
-    processes = get_context("spawn")
-    stop = processes.Event()
-    # A fresh process for every run: what one leaves in a device's memory the next should not pay for.
-    pool = ProcessPoolExecutor(at_once, processes, end_with, (os.getpid(), stop.is_set), max_tasks_per_child=1)
     try:
-        titles = {
-            pool.submit(in_a_process, job, f"{number} of {len(jobs)}: {job.name}", root, device, command): job.name
-            for number, job in enumerate(jobs, start=1)
-        }
-        for done in as_completed(titles):
-            if problem := done.result():
-                failed.append(titles[done])
-                say(console, f"{titles[done]}: {problem}")
-    except BrokenProcessPool:
-        raise GcabError(
-            "the process of a run has ended without a word, perhaps for want of memory: try a smaller --at-once; the "
-            "same command continues what is left."
-        ) from None
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                number, job = waiting.pop(0)
+                running.append(Run(job, f"{number} of {len(jobs)}: {job.name}", root, device, command))
+                running[-1].start()
+            wait([run.answer for run in running])
+            for run in [run for run in running if run.answer.poll()]:
+                if problem := run.problem():
+                    failed.append(run.name)
+                    say(console, f"{run.name}: {problem}")
+                running.remove(run)
     finally:
-        stop.set()
-        pool.shutdown(wait=True, cancel_futures=True)
+        for run in running:
+            run.end()
     if failed:
         raise GcabError(f"{len(failed)} of {len(jobs)} runs failed ({'; '.join(failed)}): what they said is above.")
 
 
-def in_a_process(job: Job, title: str, root: Path | None, device: torch.device, command: str) -> str:
-    """Run a job with plain lines, which several processes may write in turn; returns what went wrong."""
+def in_a_process(
+    answering: Connection, job: Job, title: str, root: Path | None, device: torch.device, command: str
+) -> None:
+    """Run a job with plain lines, which several processes may write in turn; answers with what went wrong."""
+    end_with_the_command()
     try:
         run_job(job, root, device, Console(force_terminal=False), title, command)
-    except GcabError as error:
-        return str(error)
-    return ""
+    except (GcabError, OSError) as error:
+        answering.send(str(error))
+    else:
+        answering.send("")
 
 
-def end_with(parent: int, stopped: Callable[[], bool]) -> None:
+def end_with_the_command() -> None:
     """No run outlives the command that started it, however that ends; its checkpoints stay."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch() -> None:
-        while os.getppid() == parent and not stopped():
-            time.sleep(0.5)
-        os._exit(1)
+        if command := parent_process():
+            command.join()
+            os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -8,9 +8,11 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from gcab.evaluation.metrics import METRICS, Results, describe, results_from_records, task_records
+from gcab.report.layout import bands
 from gcab.runs.folder import RunFolder
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, JustifyMethod
     from rich.table import Table as RichTable
 
 NOTHING = "–"
@@ -31,18 +33,25 @@ class Table:
     rows: list[list[str]]
     note: str = ""
 
-    def rich(self) -> "RichTable":
-        """For the terminal."""
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "Iterator[RichTable]":
+        """For the terminal, as wide as it is."""
         from rich.markup import escape as escape_markup
         from rich.table import Table as RichTable
 
-        table = RichTable(title=escape_markup(self.title), caption=escape_markup(self.note), caption_justify="left")
-        columns, *rows = self._lines()
-        for index, column in enumerate(columns):
-            table.add_column(escape_markup(column), justify="right" if index else "left", overflow="fold")
-        for row in rows:
-            table.add_row(*map(escape_markup, row))
-        return table
+        lines = self._lines()
+        found = bands(lines, options.max_width)
+        if len(found) > 1:  # turning did not make it fit
+            lines = [self.columns, *self.rows]
+            found = bands(lines, options.max_width)
+        for band in found:
+            title, note = self.title if band is found[0] else "", self.note if band is found[-1] else ""
+            table = RichTable(title=escape_markup(title), caption=escape_markup(note), caption_justify="left")
+            for column, width in band.items():
+                justify: JustifyMethod = "right" if column else "left"
+                table.add_column(escape_markup(lines[0][column]), justify=justify, overflow="fold", width=width)
+            for row in lines[1:]:
+                table.add_row(*(escape_markup(row[column]) for column in band))
+            yield table
 
     def html(self) -> str:
         """For the report; every text is escaped."""

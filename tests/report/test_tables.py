@@ -1,5 +1,6 @@
 """Tables hold the right numbers under readable labels, in the terminal and in HTML."""
 
+import re
 import statistics
 from io import StringIO
 from pathlib import Path
@@ -9,6 +10,7 @@ from rich.console import Console
 from synthetic_runs import rewrite_metrics, write_comparison, write_run
 
 from gcab.report.tables import Table, accuracy_table, compare_table, group_runs, memory_table
+from gcab.runs.folder import find_runs
 
 
 def test_seeds_are_gathered_and_the_best_comes_first(tmp_path: Path) -> None:
@@ -108,7 +110,7 @@ def test_memory_adds_up(tmp_path: Path) -> None:
 
 def terminal(table: Table, width: int = 120) -> str:
     page = StringIO()
-    Console(width=width, file=page).print(table.rich())
+    Console(width=width, file=page).print(table)
     return page.getvalue()
 
 
@@ -131,6 +133,56 @@ def test_a_table_wider_than_long_is_turned(columns: int) -> None:
     assert html.count('scope="col"') == (2 if columns > 8 else columns)
     assert html.count('scope="row"') == (columns - 1 if columns > 8 else 1)
     assert all(name in terminal(table) for name in names)
+
+
+def cells(text: str) -> set[str]:
+    """What stands between the borders of a printed table."""
+    return {cell.strip() for line in text.splitlines() for cell in re.split("[┃│]", line)}
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+@pytest.mark.parametrize("groups", range(1, 13))
+def test_a_comparison_breaks_no_word_and_no_number(tmp_path: Path, groups: int, width: int) -> None:
+    for number in range(groups):
+        options = {"compensation": number % 2 == 0, "distillation_temperature": number, "lambda_pfr": number / 8}
+        for seed in (1, 2):
+            write_run(tmp_path, ("gcab", "finetune")[number // 6], seed, 3, options=options, epochs=1 + number)
+    write_run(tmp_path, "joint", 1, 3, learned=1)
+    table = compare_table(find_runs([tmp_path]))
+    text = terminal(table, width)
+    names, numbers = [row[0] for row in table.rows], [cell for row in table.rows for cell in row[1:]]
+    assert max(map(len, text.splitlines())) <= width
+    assert cells(text).issuperset(numbers)
+    assert {word for cell in cells(text) for word in cell.split() if word[0] not in "┏┡└"} <= {
+        word for part in (table.title, *table.columns, *names, *numbers, table.note) for word in part.split()
+    }
+
+
+@pytest.mark.parametrize(("width", "bands"), [(80, 4), (120, 2), (200, 1)])
+def test_columns_without_room_stand_below_with_the_names(width: int, bands: int) -> None:
+    names = [f"gcab (compensation=False, buffer={number})" for number in range(12)]
+    columns = [f"Metric {number}" for number in range(10)]
+    table = Table("Wide", ["Method", *columns], [[name, *["-13.5 ± 2.4"] * 10] for name in names], "A note.")
+    text = terminal(table, width)
+    for name in names:
+        assert text.count(name.split()[-1]) == bands
+    for once in ("Wide", "A note.", *columns):
+        assert text.count(once) == 1
+    assert len({line.index("┳") for line in text.splitlines() if "┳" in line}) == 1
+
+
+def test_rows_are_named_by_as_many_columns_as_it_takes() -> None:
+    rows = [[method, data, *["12.3 ± 4.5"] * 6] for method in ("gcab", "joint") for data in ("digits/2", "digits/5")]
+    text = terminal(Table("", ["Method", "Scenario", *(f"Metric {number}" for number in range(6))], rows), 80)
+    for method, data in (("gcab", "digits/2"), ("gcab", "digits/5"), ("joint", "digits/2"), ("joint", "digits/5")):
+        assert len(re.findall(rf"│ {method} +│ +{data} │", text)) == 2
+
+
+def test_a_word_too_long_for_its_column_is_cut_and_numbers_are_not() -> None:
+    text = terminal(Table("", ["Run", "Metric"], [["y" * 99, "-13.5 ± 2.4"]]), 40)
+    assert max(map(len, text.splitlines())) <= 40
+    assert text.count("y") == 99
+    assert "-13.5 ± 2.4" in cells(text)
 
 
 def test_no_runs_give_empty_tables() -> None:
