@@ -7,6 +7,7 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from gcab.config import DEFAULT_PROFILE
 from gcab.evaluation.metrics import METRICS, Results, describe, results_from_records, task_records
 from gcab.report.layout import bands
 from gcab.runs.folder import RunFolder
@@ -222,7 +223,7 @@ def _label(own: Settings, everyone: Sequence[Settings], elsewhere: Sequence[Sett
     kin = (own["method"], own.get("profile"))
     peers = [other for other in everyone if (other["method"], other.get("profile")) == kin]
     profiles = {other.get("profile") for other in (*everyone, *elsewhere) if other["method"] == own["method"]}
-    telling = [str(own["profile"])] if len(profiles) > 1 else []
+    telling = [str(own["profile"])] if profiles != {DEFAULT_PROFILE} else []
     for key, value in own.items():
         rivals = everyone if key in TOLD_IN_ANY_CASE else peers
         if any(key in other and other[key] != value for other in rivals):

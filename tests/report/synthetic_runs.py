@@ -25,7 +25,7 @@ def write_run(
     options: Mapping[str, Any] | None = None,
     names: list[str] | None = None,
     epochs: int = 12,
-    profile: str = "paper",
+    profile: str = "extended",
 ) -> RunFolder:
     """A run of `method`, finished unless it `learned` fewer tasks than it has."""
     settings = dict(options or {})

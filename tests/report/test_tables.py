@@ -189,10 +189,10 @@ def test_no_runs_give_empty_tables() -> None:
     assert compare_table([]).rows == accuracy_table([]).rows == memory_table([]).rows == []
 
 
-def test_a_profile_is_named_where_runs_elsewhere_have_another(tmp_path: Path) -> None:
-    here, there = (write_run(tmp_path / profile, "gcab", 1, 2) for profile in ("extended", "official"))
-    here.config["profile"], there.config["profile"] = "extended", "official"
+def test_a_profile_is_named_where_it_is_not_the_default_or_runs_elsewhere_have_another(tmp_path: Path) -> None:
+    here, there = (write_run(tmp_path / name, "gcab", 1, 2, profile=name) for name in ("extended", "official"))
     assert [group.label for group in group_runs([here])] == ["gcab"]
+    assert [group.label for group in group_runs([there])] == ["gcab (official)"]
     assert [group.label for group in group_runs([here], elsewhere=[here, there])] == ["gcab (extended)"]
 
 
