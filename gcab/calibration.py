@@ -19,6 +19,7 @@ COLDEST, HOTTEST = 0.01, 1000.0  # the range of T
 FARTHEST = 1e4  # a logit further than this below its row's largest counts as this far: minus infinity is allowed
 SHRINKAGE = 2.0  # weight of (log T - log T before)², beside the sum of the images' losses
 PATIENCE = 2.0  # spreads by which the largest logit may be lower than is usual before it counts
+LONG_PATIENCE = 4.0  # the same for classes of earlier tasks, which drift has made weaker
 FLAGGED = 0.95  # stranger than this share of held-out known images: perhaps none of the classes
 FEWEST = 20  # held-out images, below which nobody can say so
 ENOUGH = 50  # images for a distribution of familiarity that needs no support by an earlier one
@@ -37,11 +38,14 @@ class Calibration:
     strength: Scale = (0.0, 1.0)  # of max z
     familiarity: tuple[float, ...] = ()  # of held-out known images: knots of equal weight, ascending
     images: int = 0  # held-out images this rests on
+    newest: int = 0  # the first of the classes that those images are of
     expected_calibration_error: float | None = None  # 0..1, of the newest task's held-out images; None: too few
 
     @classmethod
-    def fit(cls, logits: Tensor, labels: Tensor, previous: "Calibration | None" = None) -> "Calibration":
-        """Calibrate on held-out images of the newest task; those of earlier tasks are gone.
+    def fit(
+        cls, logits: Tensor, labels: Tensor, previous: "Calibration | None" = None, newest: int = 0
+    ) -> "Calibration":
+        """Calibrate on held-out images of the newest task, whose first class is given; those of earlier tasks are gone.
 
         `previous` is where the temperature is drawn to, and its distribution of familiarity fills up what the new
         images lack to 50. It gets no more weight than that: it was measured among fewer classes, so it is too sure.
@@ -52,7 +56,7 @@ class Calibration:
         if labels.shape != (count,) or not (count and labels.min() >= 0 and labels.max() < z.shape[1]):
             raise GcabError(f"calibration got {count} rows of {z.shape[1]} logits: give each row one of their labels.")
         temperature = fitted_temperature(z, labels, before.temperature)
-        scaled = cls(temperature, _scale(certainty(z, temperature)), _scale(strength(logits)))
+        scaled = cls(temperature, _scale(certainty(z, temperature)), _scale(strength(logits)), newest=newest)
         borrowed = min(before.images, max(0, ENOUGH - count))
         return cls(
             temperature,
@@ -60,6 +64,7 @@ class Calibration:
             scaled.strength,
             familiarity=_knots(scaled.familiar(logits), before.familiarity, borrowed),
             images=count + borrowed,
+            newest=newest,
             expected_calibration_error=cross_fitted_error(z, labels, before.temperature),
         )
 
@@ -84,12 +89,18 @@ class Calibration:
         """(n,): how certain the decision is, unless even its strongest class is far weaker than it should be.
 
         Things like the known classes give themselves away by uncertainty, things like nothing known only by weak
-        logits; either is counted in the spreads of held-out images.
+        logits; either is counted in the spreads of held-out images. How certain the model should be of classes of
+        earlier tasks no image is left to tell: of those, only far weaker logits are strange.
         """
         (middle, spread), (usual, width) = self.certainty, self.strength
         certain = (certainty(_rows(logits), self.temperature) - middle) / spread
         strong = (strength(logits) - usual) / width
-        return torch.minimum(certain, strong + PATIENCE)
+        of_newest = logits.argmax(dim=1).cpu() >= self.newest
+        return torch.where(of_newest, torch.minimum(certain, strong + PATIENCE), strong + LONG_PATIENCE)
+
+    def outdated(self) -> "Calibration":
+        """What is left when a task was learned without held-out images: a temperature, and nothing that was measured."""
+        return Calibration(self.temperature)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON keeps it."""
@@ -105,11 +116,12 @@ class Calibration:
                 _pair(fields["strength"]),
                 tuple(map(float, fields["familiarity"])),
                 int(fields["images"]),
+                int(fields.get("newest", 0)),  # models of version 0.1.0 have none
                 None if fields["expected_calibration_error"] is None else float(fields["expected_calibration_error"]),
             )
             numbers = (made.temperature, *made.certainty, *made.strength, *made.familiarity)
             sound = all(map(math.isfinite, numbers)) and min(made.temperature, made.certainty[1], made.strength[1]) > 0
-            if not sound or made.images < 0 or list(made.familiarity) != sorted(made.familiarity):
+            if not sound or min(made.images, made.newest) < 0 or list(made.familiarity) != sorted(made.familiarity):
                 raise ValueError
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
             raise GcabError("the model's calibration is damaged: restore the model from a copy.") from None

@@ -180,7 +180,7 @@ def distilled(
     logits = logits_of(student, held_out.images, model.device)
     others = max(0, model.calibration.images - len(logits))  # the calibration before rests on these images as well
     before = replace(model.calibration, images=others)
-    return student, config, Calibration.fit(logits, held_out.labels, previous=before)
+    return student, config, Calibration.fit(logits, held_out.labels, before, lesson.task.first)
 
 
 def labels_in(model: "ContinualClassifier", labels: Sequence["Label"]) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from gcab.calibration import FARTHEST, PATIENCE, Calibration, certainty
+from gcab.calibration import FARTHEST, LONG_PATIENCE, PATIENCE, Calibration, certainty
 from gcab.learner import ContinualClassifier
 from gcab.methods.method import Method
 from gcab.preprocessing import Preprocessing
@@ -81,8 +81,9 @@ class Calibrated(nn.Module):
         temperature, strongest = self.calibration.temperature, logits.double().amax(dim=1, keepdim=True)
         z = (logits - strongest).clamp_min(-FARTHEST)
         (middle, spread), (usual, width) = self.calibration.certainty, self.calibration.strength
-        strong = (strongest - usual) / width + PATIENCE
-        familiar = torch.minimum((certainty(z, temperature)[:, None] - middle) / spread, strong)  # (n, 1)
+        certain, strong = (certainty(z, temperature)[:, None] - middle) / spread, (strongest - usual) / width  # (n, 1)
+        of_newest = logits.argmax(dim=1, keepdim=True) >= self.calibration.newest
+        familiar = torch.where(of_newest, torch.minimum(certain, strong + PATIENCE), strong + LONG_PATIENCE)
         unknown = (familiar < self.knots).sum(dim=1) / max(1, len(self.knots))
         return (z / temperature).softmax(dim=1).float(), unknown.float()
 

@@ -19,8 +19,12 @@ STANDARD_INPUT = "-"
 LARGEST_INPUT = 256 * 2**20  # bytes of one image through standard input
 CHUNK = 2**16
 # How the formats that `gcab.data.decode` reads begin: PNG, JPEG, GIF, WEBP, TIFF (also its 64-bit kind), BMP, PPM.
+# A path in a list may begin with the few letters of GIF or PPM, so their sizes count too: a GIF with 8192 pixels each
+# way is too large anyway, and a PPM has nothing but two or more numbers and comments up to the end of a line.
 SIGNATURES = re.compile(
-    rb"\x89PNG|\xff\xd8\xff|GIF8[79]a|RIFF.{4}WEBP|II[*+]\0|MM\0[*+]|BM.{4}\0\0\0\0|P[1-7]\s", flags=re.DOTALL
+    rb"\x89PNG|\xff\xd8\xff|GIF8[79]a(?:.|.{3})[\0-\x1f]|RIFF.{4}WEBP|II[*+]\0|MM\0[*+]|BM.{4}\0\0\0\0"
+    rb"|P[1-6]\s(?:\s|#[^\n]*\n)*\d+\s+\d[\s\d]*[\n#]",
+    flags=re.DOTALL,
 )
 
 
@@ -37,6 +41,8 @@ def find_photos(places: Iterable[str | Path], standard_input: IO[bytes] | None =
     for place in places:
         if place == STANDARD_INPUT and standard_input is not None:
             yield from _from_stream(standard_input)
+        elif place == "":
+            yield _problem(place, "an empty name was given: name a file, a folder or a pattern.")
         elif isinstance(place, str) and glob.has_magic(place) and not os.path.lexists(place):
             yield from _matching(place)
         else:
@@ -45,32 +51,36 @@ def find_photos(places: Iterable[str | Path], standard_input: IO[bytes] | None =
 
 def _at(path: Path) -> Iterator[Photo]:
     """A file as it was named, or the images of a folder."""
-    if not path.is_dir():
+    if not _is_folder(path):
         yield Photo(str(path), path)
         return
     nothing = True
-    for photo in _below(path):
+    for photo in _below(path, set()):
         nothing = False
         yield photo
     if nothing:
         yield _problem(path, f"'{path}' holds no images: check the folder.")
 
 
-def _below(folder: Path) -> Iterator[Photo]:
+def _below(folder: Path, seen: set[Path]) -> Iterator[Photo]:
     """Images of a folder and of those inside it by name; hidden ones and other files are passed over.
 
-    A link to a folder is not followed: it could lead back here.
+    Links to folders are followed, but no folder is gone through twice: one could lead back here.
     """
     names: list[str] = []  # no more than names is kept: there may be a million
     folders: set[str] = set()
     try:
+        real = folder.resolve()
+        if real in seen:
+            return
+        seen.add(real)
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.startswith("."):
                     continue
-                if entry.is_dir(follow_symlinks=False):
+                if entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and _is_folder(entry)):
                     folders.add(entry.name)
-                elif Path(entry.name).suffix.lower() in IMAGE_SUFFIXES and not entry.is_dir():
+                elif Path(entry.name).suffix.lower() in IMAGE_SUFFIXES:
                     names.append(entry.name)
     except OSError as problem:
         yield _problem(folder, f"'{folder}' cannot be opened ({problem.strerror}): check the folder.")
@@ -78,9 +88,14 @@ def _below(folder: Path) -> Iterator[Photo]:
     for name in sorted([*names, *folders]):
         path = folder / name
         if name in folders:
-            yield from _below(path)
+            yield from _below(path, seen)
         else:
             yield Photo(str(path), path)
+
+
+def _is_folder(path: "os.PathLike[str]") -> bool:
+    """No where nobody can tell (too long a name, a locked folder on the way): whoever opens the file says why."""
+    return os.path.isdir(path)  # noqa: PTH112 - Path's would raise
 
 
 def _matching(pattern: str) -> Iterator[Photo]:

@@ -24,7 +24,7 @@ from gcab.assemble import build_method, load_method, save_method
 from gcab.calibration import Calibration
 from gcab.config import RunConfig
 from gcab.data.arrays import Images, as_batch, as_images, natural_size
-from gcab.data.folder import labelled_files
+from gcab.data.folder import as_read, labelled_files
 from gcab.devices import choose_device
 from gcab.distillation import distilled
 from gcab.errors import GcabError
@@ -204,11 +204,11 @@ class ContinualClassifier:
     ) -> None:
         """The last step of `learn`: take what was learned, and measure it on the images held out."""
         lesson, held_out, accuracy = study.lesson, study.lesson.held_out, None
-        calibration = self._calibration
+        calibration = self._calibration.outdated()
         if held_out is not None:
             logits = logits_of(method, held_out.images, self.device)
             accuracy = share_right(logits, held_out.labels)
-            calibration = Calibration.fit(logits, held_out.labels, previous=calibration)
+            calibration = Calibration.fit(logits, held_out.labels, self._calibration, lesson.task.first)
         self._become(method, study.config, calibration)
         self._tasks.append(lesson.task)
         self._labels += new
@@ -309,7 +309,8 @@ class ContinualClassifier:
         if len({type(name) for name in (*self._labels, *names)}) > 1:
             raise GcabError("some labels are text and some are whole numbers: use one kind for all classes.")
         new: list[Label] = sorted(set(names))
-        again = [name for name in new if name in self._labels]
+        known = {as_read(str(name)) for name in self._labels}
+        again = [name for name in new if as_read(str(name)) in known]
         if again:
             raise GcabError(f"class '{again[0]}' was learned before: teach only new classes.")
         if len(new) < 2:

@@ -13,17 +13,18 @@ from gcab.commands.verbs import AddVerb, positive
 from gcab.errors import GcabError
 
 EPILOG = """\
-IMAGES are files, folders (with all folders inside, in order of name), patterns in quotes ('photos/**/*.jpg'), or
-- for standard input: the bytes of one image, or a list of paths (one a line, or as find -print0 gives them), told
-apart by how they begin.
+IMAGES are files, folders (with all folders inside, in order of name; linked ones too, but none twice), patterns in
+quotes ('photos/**/*.jpg'), or - for standard input: the bytes of one image, or a list of paths (one a line, or as
+find -print0 gives them), told apart by how they begin.
 
 The unknown score is the share of known images that look more familiar than this one: 0.95 means stranger than
-95 % of them. Images with at least --unknown are flagged as none of the model's classes. A model that had fewer than 20
-held-out photos gives no score (-, null or empty) and flags nothing.
+95 % of them. Images with at least --unknown are flagged as none of the model's classes; those taken for a class of an
+earlier lesson only if they are far stranger. A model that had fewer than 20 held-out photos gives no score (-, null or
+empty) and flags nothing.
 
 --json gives an object per line: {"file", "top": [{"class", "probability", "task"}], "unknown", "flagged"}, or
 {"file", "error"}. --csv gives a row per image; text that a spreadsheet would run as a formula (from = + - @ on) gets a
-' in front.
+' in front. In both, a byte of a file's name that is no UTF-8 is written as \\udcNN, where NN is the byte.
 
 Exit code: 0 all images were predicted, 1 some could not be read, 2 none could.
 

@@ -41,13 +41,13 @@ class Format(ABC):
         return prediction.unknown is not None and prediction.unknown >= self.limit
 
     def put(self, text: str) -> None:
-        """Write at once, for whoever reads along."""
-        self.console.file.write(self.encodable(text))
+        """Write at once, for whoever reads along; escapes keep names apart."""
+        self.console.file.write(self.encodable(text, "backslashreplace"))
         self.console.file.flush()
 
-    def encodable(self, text: str) -> str:
+    def encodable(self, text: str, otherwise: str) -> str:
         """As the output can hold it: a file's name may be bytes that are no text."""
-        return text.encode(self.console.encoding, "replace").decode(self.console.encoding)
+        return text.encode(self.console.encoding, otherwise).decode(self.console.encoding)
 
 
 class JsonLines(Format):
@@ -133,7 +133,7 @@ class TableLines(Format):
         cut = self.console.is_terminal  # a file or another program gets every name whole
         cells = [fitted(file, self.file_width, cut, from_left=True), fitted(name, self.name_width, cut)]
         cells += [figure.rjust(len(word)) for figure, word in zip(figures, HEADING, strict=True)]
-        text = Text(self.encodable("  ".join(cells).rstrip()), style=style)
+        text = Text(self.encodable("  ".join(cells).rstrip(), "replace"), style=style)
         self.console.print(text.append(f"  {flag}" if flag else "", style="yellow"), soft_wrap=True)
 
 

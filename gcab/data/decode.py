@@ -5,6 +5,7 @@ until its short side is `size`, and cropped to its centre square.
 """
 
 import os
+import stat
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -43,11 +44,7 @@ def from_pil(image: Image.Image, size: int) -> Tensor:
 def open_image(source: Path | IO[bytes], name: str | None = None, enough: int | None = None) -> Image.Image:
     """The file's picture, upright and in RGB; `enough` allows a cheaper, smaller decoding of at least that side."""
     if isinstance(source, Path):
-        try:
-            stream = source.open("rb")
-        except OSError as problem:
-            raise GcabError(f"image {source} cannot be opened ({problem.strerror}): check the path.") from problem
-        with stream:
+        with _opened(source) as stream:
             return open_image(stream, name or str(source), enough)
     label = name or "the image"
     if not source.read(1):
@@ -101,7 +98,10 @@ def resized(images: Tensor, size: int) -> Tensor:
 
 
 def _opened(file: File) -> IO[bytes]:
+    """Nothing is opened that may never give a byte, such as a pipe without a writer."""
     try:
+        if isinstance(file, Path) and not stat.S_ISREG(file.stat().st_mode):
+            raise GcabError(f"image {file} is no plain file but a folder, a pipe or a device: check the path.")
         return file.open("rb")
     except OSError as problem:
         raise GcabError(f"image {file} cannot be opened ({problem.strerror}): check the path.") from problem

@@ -1,13 +1,17 @@
 """A person's own images: every layout, a test share that never changes, and a sentence for every mistake."""
 
+import os
 import shutil
+import unicodedata
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from PIL import Image
 
-from gcab.data.folder import load
+from gcab.data.folder import labelled_files, load
 from gcab.errors import GcabError
 
 
@@ -146,6 +150,51 @@ def test_places_that_are_no_folder_of_classes(tmp_path: Path) -> None:
     picture(tmp_path / "loose.png")
     with pytest.raises(GcabError, match=r"outside any class folder \(loose\.png\)"):
         load(tmp_path, "train", 4)
+
+
+@pytest.mark.parametrize("locked", ["pets", "pets/dog", "pets/dog/garden"])
+def test_a_folder_that_cannot_be_opened_is_named(animals: Path, locked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def guarded(function: Callable[[str | Path], Any]) -> Callable[[str | Path], Any]:
+        def call(folder: str | Path) -> Any:
+            if str(folder) == str(animals.parent / locked):  # as for anyone but root, whom no permission stops
+                raise PermissionError(13, "Permission denied", str(folder))
+            return function(folder)
+
+        return call
+
+    for name in ("scandir", "listdir"):
+        monkeypatch.setattr(os, name, guarded(getattr(os, name)))
+    with pytest.raises(GcabError, match=rf"{locked}' cannot be opened \(Permission denied\): make it readable"):
+        labelled_files(animals)
+
+
+def test_hidden_folders_may_be_locked(animals: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (animals / "dog" / ".thumbs").mkdir()
+    scandir = os.scandir
+
+    def guarded(folder: str | Path) -> Any:
+        if Path(folder).name == ".thumbs":
+            raise PermissionError(13, "Permission denied", str(folder))
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", guarded)
+    assert set(labelled_files(animals)[1]) == {"cat", "dog"}
+
+
+def test_class_names_that_are_no_text(animals: Path) -> None:
+    (animals / "cat").rename(os.fsdecode(os.fsencode(animals) + b"/caf\xe9"))
+    with pytest.raises(GcabError, match=r"the class folder 'caf\\udce9' in '.*pets' has a name that is not UTF-8"):
+        labelled_files(animals)
+
+
+@pytest.mark.parametrize("other", [" robin é", "robin é ", unicodedata.normalize("NFD", "robin é")])
+def test_class_names_that_are_one_name(tmp_path: Path, other: str) -> None:
+    for name in ("robin é", "robin e", other):
+        picture(tmp_path / name / "1.png")
+    with pytest.raises(GcabError, match="read the same"):
+        labelled_files(tmp_path)
+    shutil.rmtree(tmp_path / other)
+    assert labelled_files(tmp_path)[1] == ["robin e", "robin é"]
 
 
 def table(folder: Path, *lines: str) -> Path:

@@ -12,6 +12,7 @@ from sklearn.datasets import load_digits
 
 import gcab
 from gcab import ContinualClassifier
+from gcab.calibration import Calibration
 from gcab.cli import main
 from gcab.data.arrays import as_images
 from gcab.errors import GcabError
@@ -306,6 +307,25 @@ def test_held_out_images_stop_calibrate_and_measure() -> None:
     unknown = many.unknown(IMAGES)
     assert unknown.shape == (24,)
     assert unknown.max() > 0
+
+
+def test_a_class_that_reads_like_a_known_one_was_learned_before() -> None:
+    model = classifier().learn(IMAGES, ["caf\u00e9"] * 12 + ["elm"] * 12)
+    with pytest.raises(GcabError, match="was learned before"):
+        model.learn(IMAGES, ["cafe\u0301"] * 12 + ["oak"] * 12)
+    assert model.learn(IMAGES, ["Elm"] * 12 + ["oak"] * 12).classes == ["caf\u00e9", "elm", "Elm", "oak"]
+
+
+def test_what_was_measured_before_a_lesson_is_not_said_of_the_model_after_it() -> None:
+    many, labels = np.concatenate([IMAGES, 255 - IMAGES]), FIRST * 2
+    model = classifier().learn(many, labels, held_out=0.5)
+    temperature = model.calibration.temperature
+    assert model.calibration.expected_calibration_error is not None
+    model.learn(IMAGES, SECOND)
+    assert model.calibration == Calibration(temperature)
+    assert model.unknown(many).max() == 0
+    model.learn(IMAGES, ["asp"] * 12 + ["box"] * 12, held_out=0.5)
+    assert (model.calibration.newest, model.calibration.images) == (5, 12)
 
 
 def test_whatever_progress_returns_does_not_stop_it() -> None:

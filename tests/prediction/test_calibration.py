@@ -139,6 +139,24 @@ def test_a_certain_answer_from_weak_logits_is_unknown() -> None:
     assert calibration.unknown(certain - 0.1).max() < 0.2  # a little weaker is nothing strange
 
 
+def test_of_classes_of_earlier_tasks_only_far_weaker_logits_are_strange() -> None:
+    held_out, labels = faultless(100, margin=30.0)
+    before = torch.full((100, 2), -30.0)  # two classes of an earlier task, which no held-out image is of
+    noise = torch.randn(100, 4, generator=torch.Generator().manual_seed(3))
+    calibration = Calibration.fit(torch.cat([before, held_out], dim=1) + noise, 2 + labels, newest=2)
+    torn = torch.tensor([[28.0, 27.9, 0.0, 0.0], [0.0, 0.0, 28.0, 27.9]])  # hardly certain of an old, of a new class
+    assert calibration.unknown(torn).tolist() == [0, 1]
+    weaker = torch.tensor([[0.0, -30.0, -30.0, -30.0]])
+    assert calibration.unknown(weaker).item() == 1
+    assert Calibration.from_dict(json.loads(json.dumps(calibration.to_dict()))) == calibration
+
+
+def test_a_task_without_held_out_images_leaves_a_temperature_and_no_claim() -> None:
+    left = Calibration.fit(*truthful(200)).outdated()
+    assert left.temperature == pytest.approx(1.0, rel=0.3)
+    assert (left.images, left.tells_unknown, left.expected_calibration_error) == (0, False, None)
+
+
 def test_an_earlier_distribution_fills_up_a_short_one_and_no_more() -> None:
     earlier = Calibration.fit(*truthful(400))
     logits, labels = truthful(30, seed=1)

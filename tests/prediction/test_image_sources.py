@@ -49,7 +49,27 @@ def test_a_link_back_to_a_folder_does_not_go_round(tmp_path: Path) -> None:
     (tmp_path / "p/linked.png").symlink_to(tmp_path / "q/b.png")
     (tmp_path / "q/p").symlink_to(tmp_path / "p")
     assert names(find_photos(["p"])) == ["p/a.png", "p/linked.png"]
-    assert names(find_photos(["q/p"])) == ["q/p/a.png", "q/p/linked.png"]  # named by the person: followed
+    assert names(find_photos(["q/p"])) == ["q/p/a.png", "q/p/linked.png"]
+
+
+def test_linked_folders_are_followed_once(tmp_path: Path) -> None:
+    touch(tmp_path, "elsewhere/owl/1.png", "elsewhere/owl/2.png", "p/wren/3.png")
+    (tmp_path / "p/owl").symlink_to(tmp_path / "elsewhere/owl")
+    (tmp_path / "p/owl again").symlink_to(tmp_path / "elsewhere/owl")
+    (tmp_path / "elsewhere/owl/up").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "p/ring").symlink_to("ring")
+    (tmp_path / "p/ring.png").symlink_to("ring.png")
+    (tmp_path / "only").mkdir()
+    (tmp_path / "only/owl").symlink_to(tmp_path / "elsewhere/owl")
+    assert names(find_photos(["p"])) == ["p/owl/1.png", "p/owl/2.png", "p/ring.png", "p/wren/3.png"]
+    assert names(find_photos(["only"])) == ["only/owl/1.png", "only/owl/2.png"]
+
+
+def test_an_empty_name_is_not_the_current_folder(tmp_path: Path) -> None:
+    touch(tmp_path, "a.png")
+    photos = list(find_photos(["", "a.png"]))
+    assert [photo.name for photo in photos] == ["", "a.png"]
+    assert reasons(photos) == ["an empty name was given: name a file, a folder or a pattern."]
 
 
 def test_patterns_and_files_that_look_like_one(tmp_path: Path) -> None:
@@ -98,15 +118,20 @@ def test_nothing_is_looked_for_before_it_is_asked_for(tmp_path: Path) -> None:
     assert names(islice(find_photos(places()), 1)) == ["p/a.png"]
 
 
-@pytest.mark.parametrize("kind", [*FORMATS, "P1"])
-def test_every_kind_of_image_through_standard_input(kind: str) -> None:
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("size", [(300, 9), (9, 8300), (8300, 9)])
+def test_every_kind_of_image_through_standard_input(kind: str, size: tuple[int, int]) -> None:
     stream = io.BytesIO()
-    if kind == "P1":
-        stream.write(b"P1\n2 1\n0 1\n")
-    else:
-        Image.new("RGB", (300, 9), "red").save(stream, format=kind)
+    Image.new("RGB", size, "red").save(stream, format=kind)
     (photo,) = find_photos(["-"], io.BytesIO(stream.getvalue()))
     assert photo == Photo("-", stream.getvalue())
+
+
+@pytest.mark.parametrize(
+    "content", [b"P1\n2 1\n0 1\n", b"P4\n8 1\n\xff", b"P5 1 1 255\n.", b"P6\n# by hand\n#\n 1 1 # odd\n255\n..."]
+)
+def test_every_way_to_begin_a_ppm(content: bytes) -> None:
+    assert list(find_photos(["-"], io.BytesIO(content))) == [Photo("-", content)]
 
 
 @pytest.mark.parametrize("content", [b"p/a.png\np/b.png", b"p/a.png\r\n\r\np/b.png\r\n", b"p/a.png\0p/b.png\0", b"p\n"])
@@ -119,6 +144,10 @@ def test_listed_names_may_be_anything_a_file_can_be_called() -> None:
     odd = [b"BMW.png", b"GIF8.png", b"P6.ppm", b"RIFF.png", b"b[1]*.png", b"caf\xe9.png", b"-"]
     listed = find_photos(["-"], io.BytesIO(b"\n".join(odd)))
     assert [os.fsencode(name) for name in names(listed)] == odd
+    for first in (b"P1 a.jpg", b"P4 12 05 2024.jpg", b"P6", b"P2 3", b"GIF89a.jpg"):
+        for separator in (b"\n", b"\0"):
+            listed = find_photos(["-"], io.BytesIO(separator.join([first, b"b.jpg", b""])))
+            assert names(listed) == [first.decode(), "b.jpg"]
     lines = find_photos(["-"], io.BytesIO(b"a\nb.png\0 c.png\0"))
     assert names(lines) == ["a\nb.png", " c.png"]
 

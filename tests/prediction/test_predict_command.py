@@ -186,7 +186,7 @@ def test_a_table_lists_no_more_than_a_thousand(
     assert len(lines) == 1002
 
 
-@pytest.mark.parametrize("images", [["nothing.png"], ["empty"], ["*.png"]])
+@pytest.mark.parametrize("images", [["nothing.png"], ["empty"], ["*.png"], [""]])
 def test_nothing_to_predict_is_a_failure(model: Path, images: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     Path("empty").mkdir()
     assert main(["predict", str(model), *images]) == 2
@@ -235,13 +235,15 @@ def test_a_terminal_is_no_image(
 
 
 def test_names_that_are_no_text(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    name = os.fsdecode(b"caf\xe9.png")
+    name, other = (os.fsdecode(b"caf%c.png" % byte) for byte in b"\xe9\xe8")
     Path(name).write_bytes(png_bytes())
     for form in ("--json", "--csv", "--table"):
         assert main(["predict", str(model), name, form, "--top", "1"]) == 0
-    as_json, _, as_csv, _, as_table = capsys.readouterr().out.splitlines()
+    assert main(["predict", str(model), other, "--csv"]) == 2
+    as_json, _, as_csv, _, as_table, _, as_other = capsys.readouterr().out.splitlines()
     assert json.loads(as_json)["file"] == name
-    assert as_csv.startswith("caf?.png,")
+    assert as_csv.startswith("caf\\udce9.png,")
+    assert as_other.startswith("caf\\udce8.png,")
     assert as_table.startswith("caf\\udce9.png ")
 
 

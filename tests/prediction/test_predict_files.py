@@ -1,5 +1,6 @@
 """The Python interface: order, batches, bounded memory, and bad images among good ones."""
 
+import os
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -85,6 +86,37 @@ def test_bad_images_are_named_in_their_place(model: ContinualClassifier, tmp_pat
         assert one.error is not None
         assert words in one.error
         assert one.top == ()
+
+
+def test_a_path_that_nobody_can_look_at_stops_nothing(
+    model: ContinualClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, last = make_photos(tmp_path / "p", 2)
+    locked = tmp_path / "locked" / "a.png"
+    look = os.stat
+
+    def guarded(path: str | Path, **options: bool) -> os.stat_result:
+        if "locked" in str(path):  # as for anyone but root, whom no permission stops
+            raise PermissionError(13, "Permission denied", str(path))
+        return look(path, **options)
+
+    monkeypatch.setattr(os, "stat", guarded)
+    found = list(predict_files(model, [first, tmp_path / ("x" * 300 + ".png"), locked, last]))
+    assert [one.error is None for one in found] == [True, False, False, True]
+    assert "cannot be opened (File name too long): check the path." in str(found[1].error)
+    assert found[2].error == f"image {locked} cannot be opened (Permission denied): check the path."
+
+
+def test_a_pipe_is_no_image(model: ContinualClassifier, tmp_path: Path) -> None:
+    (good,) = make_photos(tmp_path, 1)
+    pipe = tmp_path / "a.jpg"
+    os.mkfifo(pipe)
+    with pipe.open("rb+", buffering=0) as writer:  # with bytes in it even whoever reads it comes to an end
+        writer.write(bytes(100))
+        for places in ([tmp_path], [good, pipe]):
+            fine, bad = predict_files(model, places)
+            assert bad.error == f"image {pipe} is no plain file but a folder, a pipe or a device: check the path."
+            assert fine.error is None
 
 
 def test_few_images_in_bfloat16(model: ContinualClassifier, tmp_path: Path) -> None:
