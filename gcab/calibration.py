@@ -99,7 +99,7 @@ class Calibration:
         return torch.where(of_newest, torch.minimum(certain, strong + PATIENCE), strong + LONG_PATIENCE)
 
     def outdated(self) -> "Calibration":
-        """What is left when a task was learned without held-out images: a temperature, and nothing that was measured."""
+        """What is left when a task was learned without held-out images: a temperature, and nothing measured."""
         return Calibration(self.temperature)
 
     def to_dict(self) -> dict[str, Any]:

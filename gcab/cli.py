@@ -137,7 +137,7 @@ def make_parser(given: Sequence[str]) -> Parser:
 
 def add_train_arguments(parser: Parser, given: Sequence[str]) -> None:
     """The main options, and one flag for every setting of the chosen method."""
-    from gcab.config import DEFAULT_PROFILE, PROFILES, RunConfig, describe_type, leaves
+    from gcab.config import DEFAULT_PROFILE, PROFILES, SCENARIO_KEYS, RunConfig, describe_type, leaves, override
     from gcab.methods.registry import methods
 
     parser.usage = "gcab train SCENARIO [options]"  # argparse would list every setting
@@ -151,13 +151,19 @@ def add_train_arguments(parser: Parser, given: Sequence[str]) -> None:
     parser.add_argument("--run", type=Path, metavar="DIR", help="this run's folder, instead of one chosen below --runs")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting")
     parser.add_argument("--dry-run", action="store_true", help="show settings, tasks and cost; train nothing")
-    settings = parser.add_argument_group("settings (of the method chosen with --method)")
+    settings = parser.add_argument_group("settings (of the method and profile chosen; a scenario may have others)")
     early = Parser(prog=parser.prog, add_help=False, allow_abbrev=False)
     early.add_argument("--method", default="gcab")
-    method = methods().get(early.parse_known_args(given)[0].method)
-    options = method.Options() if method else None
-    for key, kind, value in leaves(RunConfig(options=options)):
-        if "." in key and key not in ("scenario.name", "scenario.dataset", "scenario.tasks"):
+    early.add_argument("--profile", default=DEFAULT_PROFILE)
+    chosen = early.parse_known_args(given)[0]
+    config = RunConfig()
+    if method := methods().get(chosen.method):
+        config = override(
+            RunConfig(options=method.Options()),
+            {**PROFILES.get(chosen.profile, {}), **method.profiles.get(chosen.profile, {})},
+        )
+    for key, kind, value in leaves(config):
+        if "." in key and key not in SCENARIO_KEYS:
             settings.add_argument(f"--{key}", metavar="X", help=escape_percent(f"{describe_type(kind)} ({value})"))
 
 
@@ -198,6 +204,8 @@ def train_verb(verb: argparse.Namespace, console: Console) -> None:
 
         show(config, verb.data, device, console)
         return
+    if caution := config.training.caution():
+        console.print(caution, highlight=False, soft_wrap=True)
     path = verb.run or run_path(verb.runs, config)
     tasks = 1 if method_named(config.method).joint else config.scenario.tasks
     with process_group(launch, device):

@@ -45,6 +45,15 @@ class TrainingConfig:
     clip: float = 10000.0  # largest gradient norm; 0: no clipping
     precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 on a GPU, float32 on a CPU
 
+    def caution(self) -> str | None:
+        """What is allowed and hardly meant."""
+        if self.warmup_epochs < self.epochs:
+            return None
+        return (
+            f"the {self.epochs} epochs a task are all warm-up (training.warmup_epochs {self.warmup_epochs}) and hardly "
+            "teach anything: lower it for so short a run."
+        )
+
     def in_bfloat16(self, on_gpu: bool) -> bool:
         return self.precision == "bfloat16" or (self.precision == "auto" and on_gpu)
 
@@ -137,6 +146,9 @@ SCENARIOS = (
 )
 
 
+SCENARIO_KEYS = {"scenario.name", "scenario.dataset", "scenario.tasks"}  # what a scenario's name says
+
+
 def resolve(
     scenario: str, method: str, profile: str = DEFAULT_PROFILE, seed: int = 1, changes: Overrides | None = None
 ) -> RunConfig:
@@ -144,6 +156,8 @@ def resolve(
     if profile not in PROFILES:
         raise unknown("profile", profile, PROFILES)
     kind = method_named(method)
+    for key in SCENARIO_KEYS & set(changes or {}):
+        raise GcabError(f"{key} cannot be changed, it follows from the scenario: give another than {scenario}.")
     config = RunConfig(method=method, profile=profile, seed=seed, options=kind.Options())
     layers = (PROFILES[profile], kind.profiles.get(profile, {}), scenario_preset(scenario), changes or {})
     for layer in layers:

@@ -1,5 +1,6 @@
 """From a model with a pass per task to GCAB-Fast with one: for a run, with its test figures, and for a model in use."""
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
@@ -72,6 +73,16 @@ def fast_folder(run: RunFolder, capacity: float) -> Path:
     return run.path / f"fast-{percent(capacity)}"
 
 
+def require_finished(run: RunFolder) -> None:
+    """A student of some of the tasks would pass for the whole run's once that has ended."""
+    if run.final() is None:
+        done = len({record["task"] for record in run.records("task")})
+        raise GcabError(
+            f"the run {run.path} has learned {done} of {len(run.tasks)} tasks: the command that started it continues it, "
+            "then it can be distilled."
+        )
+
+
 def require_free(folder: Path, run: RunFolder | None = None) -> None:
     """Refuse a folder with anything in it but what a distillation left, such as an earlier one of the same run."""
     place, other = folder.resolve(), "choose another folder (--out), or move this one away."
@@ -84,6 +95,8 @@ def require_free(folder: Path, run: RunFolder | None = None) -> None:
         raise GcabError(f"{folder} keeps generations of a model: choose another folder, or teach it with 'gcab learn'.")
     if place.name == "model" and (place.parent / "config.json").is_file():
         raise GcabError(f"{folder} is a run's own model: choose another folder (--out).")
+    if not os.access(next(above for above in (place, *place.parents) if above.exists()), os.W_OK):
+        raise GcabError(f"there is no permission to write {folder}: choose another folder (--out).")
     if not names:
         return
     if "model.json" not in names:
@@ -112,6 +125,7 @@ def distil_run(
 ) -> dict[str, Any]:
     """Distil a run's model with the training images of its last task; what both models do with the test images."""
     folder = out or fast_folder(run, capacity)
+    require_finished(run)
     require_free(folder, run)
     method, config, description = load_method(run.model)
     teacher, changed = prepare(method.to(device), config, capacity, settings)

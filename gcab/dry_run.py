@@ -37,6 +37,8 @@ def show(config: RunConfig, root: Path | None, device: torch.device, console: Co
             highlight=False,
             soft_wrap=True,
         )
+    if caution := config.training.caution():
+        console.print(caution, highlight=False, soft_wrap=True)
     joint = method_named(config.method).joint
     tasks = scenario.merged() if joint else scenario.tasks
     per_task = [sum(counts.values())] if joint else [counts.get(task.index, 0) for task in tasks]

@@ -190,7 +190,7 @@ class Experiment:
             "probe": probe and {"before": probe["before"], "untrained": probe["untrained"]},
             "seconds": self.seconds(),
         }
-        self.run.save_arrays(f"task-{number:02d}", logits=logits.half().numpy(), labels=labels.numpy())
+        self.run.save_arrays(f"task-{number:02d}", logits=logits.float().numpy(), labels=labels.numpy())
         reference = self.evaluator.reference(task)
         if reference is not None:
             self.run.save_arrays(f"features-{number:02d}", features=reference.half().numpy())

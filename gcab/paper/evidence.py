@@ -106,7 +106,9 @@ def reduced(runs: Sequence[RunFolder]) -> str:
     said = [f"{in_epochs(few)} a task instead of {full}" for few, full in sorted(cut) if few < full]
     whose = "" if len(said) == len(cut) else " of some runs"
     schedule = [f"Reduced schedule{whose}: {', '.join(said)}"] if said else []
-    return ". ".join(schedule + ["Tested on held-out training images"] * any(run.held_out for run in runs))
+    tested = [run.held_out for run in runs]
+    held_out = [f"Tested on held-out training images{'' if all(tested) else ' in some runs'}"] if any(tested) else []
+    return ". ".join(schedule + held_out)
 
 
 def accuracies(measured: Sequence[Mapping[str, Any]]) -> Record:

@@ -191,6 +191,8 @@ def train(job: Job, root: Path | None, device: torch.device, console: Console, t
     config = job.config
     tasks = 1 if method_named(config.method).joint else config.scenario.tasks
     say(console, title)
+    if caution := config.training.caution():
+        say(console, f"{title}: {caution}")
     with RunDisplay(console, job.name, tasks, config.training.epochs) as display:
         final = run_experiment(config, load_data(config, root), job.path, device, display, command)
     say(

@@ -51,8 +51,8 @@ def main(runs: Sequence[RunFolder]) -> list[Record]:
                 {
                     **common,
                     "Method": title_of(group),
-                    **accuracies(group.finals),
-                    "Task identified": mean(group.values("task_identification")),
+                    **accuracies(measured := teachers(group)),
+                    "Task identified": mean([one["task_identification"] for one in measured]),
                     **published(scenario, method),
                     "Seconds": mean(group.values("seconds")),
                 }
@@ -236,7 +236,7 @@ def runtime(runs: Sequence[RunFolder]) -> list[Record]:
                         **{f"{way.capitalize()}, ms": 1000 * second for way, second in model["seconds"].items()},
                         "MACs, M": model["macs"] / 1e6,
                         "FLOPs, M": 2 * model["macs"] / 1e6,
-                        "Over the encoder": model["macs"] / model["encoder_macs"],
+                        "Over the encoder": model["macs"] / model["encoder_macs"] if model["encoder_macs"] else None,
                     }
                 )
     lines += [

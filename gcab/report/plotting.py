@@ -57,9 +57,11 @@ def looks(methods: Sequence[str]) -> list[tuple[str, str]]:
     for method in methods:
         own = METHOD_COLOURS.get(method)
         reserved = [*taken, *(METHOD_COLOURS.get(other) for other in methods)]
-        free = [colour for colour in PALETTE if colour not in reserved] or list(PALETTE)
-        taken.append(own if own and own not in taken else free[0])
-    return [(colour, MARKERS[index % len(MARKERS)]) for index, colour in enumerate(taken)]
+        free = [colour for colour in PALETTE if colour not in reserved]
+        again = PALETTE[len(taken) % len(PALETTE)]  # with another marker
+        taken.append(own if own and own not in taken else (free or [again])[0])
+    rounds = [index + index // len(PALETTE) for index in range(len(taken))]
+    return [(colour, MARKERS[place % len(MARKERS)]) for place, colour in zip(rounds, taken, strict=True)]
 
 
 def mean_curve(

@@ -82,8 +82,9 @@ def _lead(group: Group) -> str:
     if told is None:
         return f"{opening} No run has finished yet; this page shows what there is so far."
     return (
-        f"{opening} After the last task it names {told:.1f} % of the {images_of} images correctly, choosing among all "
-        f"{classes} classes, and {group.mean('acc_taw'):.1f} % when told which task an image belongs to."
+        f"{opening} After the last task it names {told:.1f} % of the {images_of} images correctly (each task counts by "
+        f"its number of classes), choosing among all {classes} classes, and {group.mean('acc_taw'):.1f} % when told "
+        "which task an image belongs to."
     )
 
 

@@ -1,6 +1,7 @@
 """Runs side by side, in numbers: the same tables for the terminal and for the report."""
 
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -118,13 +119,16 @@ def group_runs(runs: Sequence[RunFolder], elsewhere: Sequence[RunFolder] = ()) -
 
     Where runs elsewhere, as in another panel of a figure, have several profiles, it is named by its own here, too.
     """
-    members: dict[str, list[RunFolder]] = {}
-    for run in runs:
-        members.setdefault(run.group, []).append(run)
+    members: dict[tuple[str, int], list[RunFolder]] = {}
+    seen: Counter[tuple[str, int]] = Counter()
+    for run in runs:  # one seed that was run again is no second seed
+        members.setdefault((run.group, seen[run.group, run.seed]), []).append(run)
+        seen[run.group, run.seed] += 1
     groups = [sorted(group, key=lambda run: run.seed) for group in members.values()]
     settings = [dict(_settings(group[0].config)) for group in groups]
     others = [run.config for run in elsewhere]
     labels = [_label(own, settings, others) for own in settings]
+    labels = [f"{label}, run again" if again else label for label, (_, again) in zip(labels, members, strict=True)]
     for index, group in enumerate(groups):
         if labels.count(labels[index]) > 1:  # settings that only one of them knows, as after a change of version
             labels[index] += f" [{group[0].group.rpartition('/')[2]}]"
@@ -146,7 +150,7 @@ def compare_table(runs: Sequence[RunFolder]) -> Table:
                 label = f"{group.label}, seed {run.seed}: unfinished, {progress(run)}"
                 rows.append([label, NOTHING, *(NOTHING for _ in metrics)])
     columns = ["Method", "Seeds", *(describe(name).title for name in metrics)]
-    note = "Per cent or points; mean ± sample standard deviation over seeds, best ACC_TAG first."
+    note = "Per cent or points; mean ± sample standard deviation over seeds, best ACC_TAG first." + tested_on(runs)
     return Table("Comparison", columns, rows, note)
 
 
@@ -162,10 +166,14 @@ def accuracy_table(runs: Sequence[RunFolder]) -> Table:
             total = [f"{METRICS[name](results):.1f}" if tag else NOTHING for name in ("acc_tag", "acc_taw")]
             rows.append([run_label(group, run), *cells, *[NOTHING] * (tasks - len(cells)), " / ".join(total)])
     columns = ["Run", *(f"Task {task}" for task in range(1, tasks + 1)), "All"]
-    note = "Per cent after the last task: task-agnostic / task-aware."
-    if any(run.held_out for run in runs):
-        note += f" On held-out training images{'' if all(run.held_out for run in runs) else ' in some runs'}."
+    note = "Per cent after the last task: task-agnostic / task-aware." + tested_on(runs)
     return Table("Accuracy per task", columns, rows, note)
+
+
+def tested_on(runs: Sequence[RunFolder]) -> str:
+    """Says so where it was not on the test images."""
+    held_out = [run.held_out for run in runs]
+    return f" On held-out training images{'' if all(held_out) else ' in some runs'}." if any(held_out) else ""
 
 
 def memory_table(runs: Sequence[RunFolder]) -> Table:

@@ -106,7 +106,8 @@ def test_text_is_read_as_the_type_of_the_setting(key: str, text: str, value: obj
         ("encoder.patch", 16, "scenario.image_size 8 is not a multiple of encoder.patch 16"),
         ("scenario.validation", 1.0, "scenario.validation is 1.0: give a share from 0 to below 1"),
         ("scenario.validation", -0.1, "scenario.validation is -0.1"),
-        ("scenario.tasks", 0, "scenario.tasks is 0: give 1 or more"),
+        ("scenario.tasks", 2, "scenario.tasks cannot be changed, it follows from the scenario: give another than"),
+        ("scenario.name", "../out", "scenario.name cannot be changed, it follows from the scenario"),
         ("augment.crop", "padd", "unknown value for augment.crop 'padd': did you mean 'pad'?"),
     ],
 )
@@ -165,9 +166,16 @@ def test_a_stored_configuration_has_the_same_name() -> None:
     assert len(config_hash(config)) == 8
 
 
+def test_a_schedule_that_is_all_warm_up_is_pointed_out() -> None:
+    assert resolve("digits/5", "gcab").training.caution() is None
+    caution = resolve("digits/5", "gcab", changes={"training.epochs": 5}).training.caution()
+    assert caution is not None
+    assert "are all warm-up (training.warmup_epochs 5)" in caution
+
+
 @pytest.mark.parametrize("method", ["gcab", "er"])
 def test_a_configuration_survives_json(method: str) -> None:
-    changes = {"scenario.sizes": (4, 6), "training.lr": 0.1 + 0.2, "scenario.tasks": 2}
+    changes = {"scenario.sizes": (4, 6), "training.lr": 0.1 + 0.2}
     config = resolve("digits/2", method, "paper", seed=3, changes=changes)
     again = from_dict(json.loads(json.dumps(to_dict(config))))
     assert again == config

@@ -94,11 +94,10 @@ def test_the_predictions_say_what_the_record_says(gcab: FinishedRun) -> None:
     for record in gcab.run.records("task"):
         arrays = gcab.run.load_arrays(f"task-{record['task']:02d}")
         assert arrays is not None
-        assert arrays["logits"].dtype == np.float16
-        hits = arrays["logits"].astype(np.float32).argmax(axis=1) == arrays["labels"]
+        hits = arrays["logits"].argmax(axis=1) == arrays["labels"]
         for task, accuracy in zip(gcab.tasks, record["tag"], strict=False):
             mine = (arrays["labels"] >= task.first) & (arrays["labels"] < task.first + task.classes)
-            assert 100 * hits[mine].mean() == pytest.approx(accuracy, abs=100 / mine.sum())  # a tie in half precision
+            assert 100 * hits[mine].mean() == pytest.approx(accuracy)
 
 
 def test_embeddings_of_the_first_task_follow_it_through_the_run(gcab: FinishedRun) -> None:

@@ -196,6 +196,25 @@ def test_a_profile_is_named_where_it_is_not_the_default_or_runs_elsewhere_have_a
     assert [group.label for group in group_runs([here], elsewhere=[here, there])] == ["gcab (extended)"]
 
 
+def test_a_seed_that_was_run_again_is_no_second_seed(tmp_path: Path) -> None:
+    once, again = (write_run(tmp_path / name, "gcab", 1, 2) for name in ("once", "again"))
+    rewrite_metrics(again, {"acc_tag": 12.0}, "final")
+    other = write_run(tmp_path / "other", "gcab", 2, 2)
+    groups = group_runs([once, again, other])
+    assert [(group.label, [run.seed for run in group.runs]) for group in groups] == [
+        ("gcab", [1, 2]),
+        ("gcab, run again", [1]),
+    ]
+
+
+def test_a_comparison_says_that_it_was_made_on_held_out_images(tmp_path: Path) -> None:
+    here, there = (write_run(tmp_path / name, "gcab", 1, 2) for name in ("here", "there"))
+    assert "held-out" not in compare_table([here]).note
+    here.config["scenario"]["validation"] = 0.1
+    assert compare_table([here]).note.endswith(" On held-out training images.")
+    assert compare_table([here, there]).note.endswith(" On held-out training images in some runs.")
+
+
 def test_a_profile_stands_for_all_it_changes(tmp_path: Path) -> None:
     runs = [
         write_run(tmp_path, "gcab", 1, 2, profile="extended", options={"lambda_pfr": 2.0, "compensation": True}),
