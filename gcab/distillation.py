@@ -78,8 +78,8 @@ def require_finished(run: RunFolder) -> None:
     if run.final() is None:
         done = len({record["task"] for record in run.records("task")})
         raise GcabError(
-            f"the run {run.path} has learned {done} of {len(run.tasks)} tasks: the command that started it continues it, "
-            "then it can be distilled."
+            f"the run {run.path} has learned {done} of {len(run.tasks)} tasks: the command that started it continues "
+            "it, then it can be distilled."
         )
 
 
