@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 
 from gcab.serve import schema
 from gcab.serve.gate import INTERNAL, Gate
-from gcab.serve.limits import RequestError
+from gcab.serve.limits import RequestError, needing_room
 from gcab.serve.security import Door
 from gcab.serve.served import ServedModel
 from gcab.serve.service import Service
@@ -44,10 +44,11 @@ FAILURES = failures(
         429: "too busy at the moment",
         431: "headers too large",
         500: "a mistake of the server",
-        503: "took too long",
+        503: "took too long, or the model is gone",
+        507: "no room for the photos",
     }
 )
-CONFLICT = failures({409: "does not fit the model's state", 507: "no room for the photos"})
+CONFLICT = failures({409: "does not fit the model's state"})
 
 
 def make_app(service: Service, door: Door) -> Gate:
@@ -194,7 +195,10 @@ def add_teaching(api: FastAPI, service: Service) -> None:
         openapi_extra={"requestBody": form_body("archive", "string")},
     )
     async def teach(request: Request) -> JSONResponse:
-        """The photos are deleted when the lesson ends, however it ends; GET /teach shows how far it is."""
+        """The files sent are deleted when the lesson ends, however it ends; GET /teach shows how far it is.
+
+        A model that stores images (GET /model tells) keeps some of them in it.
+        """
         service.check_teachable()
         async with service.teacher.alone(), uploads(request, "archive", 1) as files:
             return JSONResponse({"job": await service.teacher.start(files[0].file)}, 202)
@@ -216,7 +220,8 @@ async def uploads(request: Request, field: str, most: int) -> AsyncIterator[list
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise RequestError(415, f"send the files as multipart/form-data in the field '{field}'.")
     try:
-        form = await request.form(max_files=most, max_fields=most + 8, max_part_size=1024)
+        with needing_room():  # large ones become temporary files
+            form = await request.form(max_files=most, max_fields=most + 8, max_part_size=1024)
     except (HTTPException, UnicodeError, ValueError, KeyError, IndexError) as problem:
         detail = str(getattr(problem, "detail", ""))
         if detail.startswith("Too many"):

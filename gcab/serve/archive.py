@@ -1,6 +1,5 @@
 """A zip of class folders from a stranger becomes a folder of photos, or a sentence; nothing is written outside it."""
 
-import errno
 import re
 import stat
 import unicodedata
@@ -12,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from gcab.data.archive import IMAGE_SUFFIXES
-from gcab.serve.limits import Limits, RequestError, in_mebi
+from gcab.serve.limits import Limits, RequestError, in_mebi, needing_room
 from gcab.serve.photos import check_photo
 from gcab.serve.wording import normalised, plain_name
 
@@ -32,10 +31,11 @@ class Photo:
     name: str
 
 
-def unpack(file: IO[bytes], target: Path, limits: Limits) -> int:
-    """Write the photos to `target`/class/ and return how many they are; raises `RequestError` for every other zip."""
+def unpack(file: IO[bytes], target: Path, limits: Limits) -> dict[Path, str]:
+    """Write the photos to `target`/class/ and return the name that each had; raises `RequestError` for other zips."""
+    names: dict[Path, str] = {}
     try:
-        with zipfile.ZipFile(_Metered(file, limits.zip_files * BYTES_PER_ENTRY)) as archive:
+        with needing_room(), zipfile.ZipFile(_Metered(file, limits.zip_files * BYTES_PER_ENTRY)) as archive:
             photos = _without_common_folder(list(_photos(archive, limits)))
             _check_classes(photos, limits)
             target.mkdir()
@@ -43,7 +43,9 @@ def unpack(file: IO[bytes], target: Path, limits: Limits) -> int:
             for index, photo in enumerate(photos):
                 folder = target / class_name(photo.folders[0], limits)
                 folder.mkdir(exist_ok=True)  # not `target` again: whoever gave up on the zip has removed it
-                budget = _write(archive, photo, folder / _file_name(index, photo.name), budget, limits)
+                path = folder / f"{index:05d}{PurePosixPath(photo.name).suffix.lower()}"
+                budget = _write(archive, photo, path, budget, limits)
+                names[path] = f"{folder.name}/{plain_name(photo.name)}"
     except (
         zipfile.BadZipFile,
         zipfile.LargeZipFile,
@@ -53,13 +55,10 @@ def unpack(file: IO[bytes], target: Path, limits: Limits) -> int:
         NotImplementedError,
     ) as problem:
         raise RequestError(422, "the zip is damaged or of an unknown kind: make it again.") from problem
-    except OSError as problem:  # of the disk, or of zipfile's attempt to follow a forged offset
-        if problem.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise RequestError(507, "the server's disk is full: try again later, or with fewer photos.") from problem
+    except (OSError, UnicodeError, ValueError, OverflowError, IndexError, KeyError) as problem:
+        # zipfile on forged fields and offsets
         raise RequestError(422, "the zip is damaged: make it again.") from problem
-    except (UnicodeError, ValueError, OverflowError, IndexError, KeyError) as problem:  # zipfile on forged fields
-        raise RequestError(422, "the zip is damaged: make it again.") from problem
-    return len(photos)
+    return names
 
 
 class _Metered:
@@ -160,12 +159,6 @@ def class_name(folder: str, limits: Limits) -> str:
     if len(name.encode()) > 255:  # what file systems allow
         raise RequestError(422, f"'{plain_name(folder)[:20]}...' is too long to name a class: use a shorter name.")
     return name
-
-
-def _file_name(index: int, name: str) -> str:
-    """A name of our own that still lets a person recognise the photo in a sentence."""
-    stem, suffix = PurePosixPath(name).stem, PurePosixPath(name).suffix.lower()
-    return f"{index:05d}-{re.sub(r'[^A-Za-z0-9_-]', '_', stem)[:40]}{suffix}"
 
 
 def _write(archive: zipfile.ZipFile, photo: Photo, path: Path, budget: int, limits: Limits) -> int:

@@ -1,6 +1,8 @@
 """What one server may spend on strangers' requests, and how it says no."""
 
-from collections.abc import Mapping
+import errno
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from gcab.errors import GcabError
@@ -55,6 +57,19 @@ class RequestError(Exception):
 def busy(sentence: str) -> RequestError:
     """429: nothing is wrong with the request but the moment."""
     return RequestError(429, sentence, {"Retry-After": "1"})
+
+
+@contextmanager
+def needing_room() -> Iterator[None]:
+    """507: what was sent does not fit on the disk."""
+    try:
+        yield
+    except (OSError, GcabError) as problem:
+        for reason in (problem, problem.__cause__):  # gcab's own sentences are for whoever runs the server
+            if isinstance(reason, OSError) and reason.errno in (errno.ENOSPC, errno.EDQUOT):
+                sentence = "the server's disk is full: try again later, or with fewer photos."
+                raise RequestError(507, sentence) from problem
+        raise
 
 
 def in_mebi(count: int) -> str:

@@ -1,5 +1,7 @@
 """One photo from a stranger: what its header asks for is checked before a pixel is decoded."""
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import IO
 
 from PIL import Image, UnidentifiedImageError
@@ -7,6 +9,7 @@ from torch import Tensor
 
 from gcab.data.decode import FORMATS, read_image
 from gcab.errors import GcabError
+from gcab.lesson import NAMED
 from gcab.serve.limits import Limits, RequestError
 from gcab.serve.wording import without_paths
 
@@ -45,6 +48,23 @@ def check_photo(file: IO[bytes], name: str, limits: Limits) -> None:
         raise RequestError(422, f"{name} is animated or has several pages: save one of them as PNG.")
     if kind in ("JPEG", "MPO") and _scans(file) > limits.scans:
         raise RequestError(422, f"{name} has more than {limits.scans} scans: save it again as a plain JPEG.")
+
+
+def check_readable(photos: Mapping[Path, str], size: int) -> None:
+    """Decode every file once: only here are the names known that their owner gave them."""
+    unreadable = []
+    for path, name in photos.items():
+        try:
+            read_image(path, size, name)
+        except GcabError as problem:
+            unreadable.append(without_paths(str(problem)).rstrip("."))
+    if unreadable:
+        more = f"; and {len(unreadable) - NAMED} more" if len(unreadable) > NAMED else ""
+        raise RequestError(
+            422,
+            f"{len(unreadable)} of {len(photos)} photos cannot be read, so nothing was learned "
+            f"({'; '.join(unreadable[:NAMED])}{more}): take them out of the zip and send it again.",
+        )
 
 
 def _has_second_page(image: Image.Image) -> bool:

@@ -49,6 +49,7 @@ class Model(Shape):
     tasks: list[ServedTask]
     capacity: dict[str, float] = Field(description="Share of each gate's units in use.")
     bytes: int
+    stores_images: bool = Field(description="Whether photos that it learns from stay in the model.")
     can_undo: bool
     undoes: Literal["task", "distillation"] | None = Field(description="What an undo would take back.")
     can_teach: bool

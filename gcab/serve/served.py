@@ -123,6 +123,7 @@ class ServedModel:
             ],
             "capacity": self.method.capacity(),
             "bytes": state_bytes(self.method),
+            "stores_images": self.method.image_bytes() > 0,
         }
 
     def recorded_accuracy(self) -> float | None:

@@ -12,8 +12,9 @@ from gcab.serve.batching import Batcher
 from gcab.serve.limits import Limits, RequestError
 from gcab.serve.metrics import Metrics
 from gcab.serve.served import Inference, ServedModel
-from gcab.serve.teaching import Teacher, remove_abandoned
+from gcab.serve.teaching import Teacher
 from gcab.serve.wording import without_paths
+from gcab.serve.workplace import remove_abandoned
 
 
 class Service:
@@ -49,6 +50,10 @@ class Service:
                 "batch": self.limits.images,
             },
         }
+
+    @property
+    def image_size(self) -> int:
+        return self.model.image_size
 
     def recorded_accuracy(self) -> float | None:
         return self.model.recorded_accuracy()

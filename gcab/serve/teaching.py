@@ -1,4 +1,4 @@
-"""One lesson at a time: photos in a temporary folder, `gcab learn` in a process of its own, then the new model."""
+"""One lesson at a time: `gcab learn` on a copy of the model, in a process of its own, then the new model."""
 
 import asyncio
 import contextlib
@@ -6,23 +6,21 @@ import json
 import logging
 import os
 import secrets
-import shutil
-import stat
 import sys
-import tempfile
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO, Any, Literal, Protocol
 
 from gcab.errors import GcabError
-from gcab.runs.lock import RunLock
+from gcab.model_folder import ModelFolder
 from gcab.serve.archive import unpack
-from gcab.serve.limits import Limits, RequestError
+from gcab.serve.limits import Limits, RequestError, needing_room
+from gcab.serve.photos import check_readable
 from gcab.serve.wording import without_paths
+from gcab.serve.workplace import Workplace, workplace
 
-PREFIX = "gcab-teach-"
 EVENTS = 200
 LONGEST_LINE = 2**16
 NOT_PASSED_ON = frozenset(("GCAB_TOKEN", "FORCE_COLOR"))  # to the process that learns
@@ -33,7 +31,10 @@ UNEXPECTED = "the lesson failed unexpectedly: the model is as it was; whoever ru
 class Place(Protocol):
     """The model that is taught."""
 
-    path: Path
+    folder: ModelFolder
+
+    @property
+    def image_size(self) -> int: ...
 
     def recorded_accuracy(self) -> float | None: ...
 
@@ -76,14 +77,15 @@ class Teacher:
 
     async def start(self, archive: IO[bytes]) -> str:
         """Check and unpack a zip, begin to learn from it and return the lesson's name; only inside `alone`."""
-        with contextlib.ExitStack() as unpacking:
-            photos = unpacking.enter_context(place_for_photos())
-            await asyncio.to_thread(unpack, archive, photos, self.limits)
-            kept = unpacking.pop_all()
+        with refusing(self.place.folder.path), contextlib.ExitStack() as preparing:
+            work = preparing.enter_context(workplace(self.place.folder))
+            await asyncio.to_thread(work.copy_model)
+            photos = await asyncio.to_thread(unpack, archive, work.photos, self.limits)
+            kept = preparing.pop_all()
         self.state, self.error = "running", None
         self.events.clear()
         self.accuracy_before, self.accuracy_after = self.place.recorded_accuracy(), None
-        self.lesson = asyncio.create_task(self.teach(photos, kept))
+        self.lesson = asyncio.create_task(self.teach(work, photos, kept))
         return secrets.token_hex(8)
 
     async def stop(self) -> None:
@@ -92,11 +94,14 @@ class Teacher:
             self.lesson.cancel()
             await asyncio.wait([self.lesson])
 
-    async def teach(self, photos: Path, kept: contextlib.ExitStack) -> None:
-        """The lesson, to its good or bad end; `kept` then removes the photos."""
+    async def teach(self, work: Workplace, photos: Mapping[Path, str], kept: contextlib.ExitStack) -> None:
+        """The lesson, to its good or bad end; `kept` then removes the photos, and the copy with its checkpoints."""
         state: Literal["done", "failed"] = "failed"
         try:
-            await self.run(photos)
+            await asyncio.to_thread(check_readable, photos, self.place.image_size)
+            await self.run(work)
+            with refusing(work.copy.path, work.folder.path):
+                await asyncio.to_thread(work.hand_over)
             await self.place.reload()
             self.accuracy_after = self.place.recorded_accuracy()
             state = "done"
@@ -112,13 +117,13 @@ class Teacher:
             kept.close()
             self.state, self.busy = state, False
 
-    async def run(self, photos: Path) -> None:
+    async def run(self, work: Workplace) -> None:
         """`gcab learn` as a process: it needs the processor for long, and a mistake in it ends no server."""
         environment = {name: value for name, value in os.environ.items() if name not in NOT_PASSED_ON}
         process = await asyncio.create_subprocess_exec(
             *self.learn,
-            str(self.place.path),
-            str(photos),
+            str(work.copy.path),
+            str(work.photos),
             "--progress",
             "json",
             stdin=asyncio.subprocess.DEVNULL,
@@ -130,14 +135,14 @@ class Teacher:
         assert process.stdout is not None
         assert process.stderr is not None
         try:
-            _, complaint = await asyncio.gather(self.follow(process.stdout, photos), tail(process.stderr))
+            _, complaint = await asyncio.gather(self.follow(process.stdout, work), tail(process.stderr))
             code = await process.wait()
         finally:
             await end(process, self.limits.stop_seconds)
         if code != 0:
-            raise RequestError(500, without_paths(sentence(complaint, code), photos, self.place.path))
+            raise RequestError(500, without_paths(sentence(complaint, code), work.photos, work.copy.path))
 
-    async def follow(self, stream: asyncio.StreamReader, photos: Path) -> None:
+    async def follow(self, stream: asyncio.StreamReader, work: Workplace) -> None:
         """Keep the lines that are events; anything else a library prints is left out."""
         while True:
             try:
@@ -149,28 +154,17 @@ class Teacher:
             with contextlib.suppress(ValueError):
                 event = json.loads(line)
                 if isinstance(event, dict) and "event" in event:
-                    self.events.append(told(event, photos, self.place.path))
+                    self.events.append(told(event, work.photos, work.copy.path))
 
 
 @contextlib.contextmanager
-def place_for_photos() -> Iterator[Path]:
-    """Where the photos of one lesson may be; they are gone afterwards, and locked so that no other server does that."""
-    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+def refusing(*places: Path) -> Iterator[None]:
+    """What gcab or the disk refuse, as strangers may hear it."""
     try:
-        with RunLock(folder):
-            yield folder / "photos"
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def remove_abandoned() -> None:
-    """Photos that a killed server left behind: nobody holds their lock any more."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        with contextlib.suppress(OSError, GcabError):
-            entry = folder.lstat()
-            if stat.S_ISDIR(entry.st_mode) and entry.st_uid == os.getuid():  # anyone may put things in this place
-                with RunLock(folder):
-                    shutil.rmtree(folder)
+        with needing_room():
+            yield
+    except GcabError as problem:
+        raise RequestError(409, without_paths(str(problem), *places)) from problem
 
 
 def told(value: Any, *places: Path) -> Any:

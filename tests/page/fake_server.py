@@ -51,6 +51,7 @@ class Fake:
     token: str | None = None
     can_teach: bool = True
     distilled: bool = False  # since the last task
+    stores_images: bool = False
     broken: bool = False  # cuts every connection, as a server that is gone
     full: int = 0  # photos get 429 this often
     job: Document = field(
@@ -84,6 +85,7 @@ class Fake:
             "tasks": self.tasks,
             "capacity": {"input": 0.38, "hidden": 0.55},
             "bytes": 5_412_345,
+            "stores_images": self.stores_images,
             "can_undo": len(self.tasks) > 1,
             "undoes": "distillation" if self.distilled else "task" if len(self.tasks) > 1 else None,
             "can_teach": self.can_teach,

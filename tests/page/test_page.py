@@ -272,6 +272,15 @@ def test_teaching_shows_progress_then_both_accuracies_and_can_be_undone(shown: V
     expect(page.locator("#model-tasks details")).to_have_count(3)
 
 
+@pytest.mark.parametrize("stores", [False, True])
+def test_what_becomes_of_the_photos_is_said_of_this_model(browser: Browser, stores: bool) -> None:
+    with running(Fake(stores_images=stores)) as address, visit(browser, address, "/#teach") as shown:
+        expect(shown.page.locator("#teach-stores")).to_be_visible(visible=stores)
+        shown.open_tab("Model")
+        told = f"5.4 MB, {'some photos' if stores else 'no photo'} in it"
+        expect(shown.page.locator("#model-facts dd").last).to_have_text(told)
+
+
 def test_a_distillation_is_undone_by_its_name(browser: Browser) -> None:
     fake = Fake(distilled=True)
     with running(fake) as address, visit(browser, address) as shown:

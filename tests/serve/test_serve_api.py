@@ -55,6 +55,14 @@ def test_the_model_describes_itself(client: Client) -> None:
     assert set(model["capacity"]) == {"input", "hidden"}
     assert (model["can_undo"], model["undoes"], model["can_teach"]) == (True, "task", False)
     assert model["limits"]["batch"] == Limits().images
+    assert not model["stores_images"]
+
+
+def test_a_model_that_stores_images_says_so(tmp_path: Path) -> None:
+    with serving(model_folder(tmp_path / "birds.gcab", "er")) as client:
+        model = client.get("/model").json()
+    schema.Model.model_validate(model)
+    assert model["stores_images"]
 
 
 def test_predictions_are_the_models_own(client: Client, folder: Path, tmp_path: Path) -> None:

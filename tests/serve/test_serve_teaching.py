@@ -1,6 +1,7 @@
 """Lessons: the photos arrive, the model learns in a process of its own, and whatever happens the photos are gone."""
 
 import asyncio
+import errno
 import json
 import sys
 import tempfile
@@ -18,7 +19,8 @@ from gcab.learner import ContinualClassifier
 from gcab.model_folder import ModelFolder
 from gcab.serve import schema
 from gcab.serve.limits import Limits
-from gcab.serve.teaching import PREFIX, STOPPED, UNEXPECTED, place_for_photos
+from gcab.serve.teaching import STOPPED, UNEXPECTED
+from gcab.serve.workplace import PREFIX, workplace
 
 PREPARE = """
 import json, shutil, sys, time
@@ -56,6 +58,12 @@ def script(client: Client, body: str) -> None:
 
 def teach(client: Client, content: bytes | None = None) -> Any:
     return client.post("/teach", files=form("archive", class_folders("owl", "kite") if content is None else content))
+
+
+def begun(client: Client) -> None:
+    while not client.get("/teach").json()["events"]:
+        assert client.get("/teach").json()["state"] == "running"
+        client.run(asyncio.sleep(0.02))
 
 
 def finished(client: Client) -> dict[str, Any]:
@@ -137,11 +145,12 @@ def test_a_model_taught_elsewhere_is_served_soon(tmp_path: Path, caplog: pytest.
 
 def test_photos_of_a_killed_server_are_removed_and_others_are_not(tmp_path: Path, photos: Path) -> None:
     folder = model_folder(tmp_path / "birds.gcab")
-    with place_for_photos() as in_use:
-        in_use.mkdir()
+    with workplace(ModelFolder(folder)) as in_use:
+        in_use.photos.mkdir()
         abandoned = photos / f"{PREFIX}killed"
         (abandoned / "photos" / "owl").mkdir(parents=True)
         (abandoned / "photos" / "owl" / "1.png").write_bytes(photo())
+        (abandoned / "copy" / "birds.gcab" / "work").mkdir(parents=True)
         (abandoned / "lock").write_text("12345")
         elsewhere = tmp_path / "mine"
         elsewhere.mkdir()
@@ -151,9 +160,9 @@ def test_photos_of_a_killed_server_are_removed_and_others_are_not(tmp_path: Path
             assert abandoned.exists()  # a server that does not learn touches nothing
         with serving(folder, allow_teach=True):
             assert not abandoned.exists()
-        assert in_use.is_dir()
+        assert in_use.photos.is_dir()
         assert (elsewhere / "lock").read_text() == "keep"
-    assert not in_use.parent.exists()
+    assert left_over(photos) == [photos / f"{PREFIX}link"]
 
 
 def test_the_sentence_of_a_refused_lesson_arrives_without_paths(client: Client) -> None:
@@ -197,7 +206,7 @@ def test_what_the_learning_process_sees(client: Client, monkeypatch: pytest.Monk
     )
     teach(client, zipped({"b/../x.png".replace("../", ""): photo(0), "a/y.png": photo(1)}))
     assert finished(client)["events"] == [
-        {"event": "start", "files": ["a/00001-y.png", "b/00000-x.png"], "token": None, "input": ""}
+        {"event": "start", "files": ["a/00001.png", "b/00000.png"], "token": None, "input": ""}
     ]
 
 
@@ -263,8 +272,7 @@ def test_the_server_stops_during_a_lesson(tmp_path: Path, photos: Path) -> None:
     with serving(model_folder(tmp_path / "birds.gcab"), allow_teach=True) as client:
         script(client, "tell(event='start'); time.sleep(60)")
         assert teach(client).status_code == 202
-        while not client.get("/teach").json()["events"]:
-            client.run(asyncio.sleep(0.02))
+        begun(client)
         assert len(left_over(photos)) == 1
         began = time.monotonic()
     assert time.monotonic() - began < 40  # of the minute that the lesson would take
@@ -272,19 +280,96 @@ def test_the_server_stops_during_a_lesson(tmp_path: Path, photos: Path) -> None:
     assert (client.service.teacher.state, client.service.teacher.error) == ("failed", STOPPED)
 
 
+@pytest.mark.parametrize("waiting", [False, True])
+def test_an_unfinished_lesson_leaves_the_model_as_it_was(tmp_path: Path, photos: Path, waiting: bool) -> None:
+    folder = ModelFolder(model_folder(tmp_path / "birds.gcab"))
+    if waiting:  # `gcab learn` was interrupted here
+        folder.work.mkdir()
+        (folder.work / "checkpoint-000001.json").write_text("of somebody else")
+    before = contents(folder.path)
+    with serving(folder.path, allow_teach=True) as client:
+        script(
+            client,
+            """
+            assert not (model / "work").exists()
+            (model / "work").mkdir()
+            (model / "work" / "checkpoint-000001.json").write_text("made of the photos")
+            tell(event="start")
+            time.sleep(60)
+            """,
+        )
+        assert teach(client).status_code == 202
+        begun(client)
+    assert contents(folder.path) == before
+    assert left_over(photos) == []
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "lock"}
+
+
 def test_a_process_that_does_not_want_to_stop(tmp_path: Path, photos: Path) -> None:
     with serving(model_folder(tmp_path / "birds.gcab"), Limits(stop_seconds=0.2), allow_teach=True) as client:
         script(client, "import signal; signal.signal(15, signal.SIG_IGN); tell(event='start'); time.sleep(60)")
         teach(client)
-        while not client.get("/teach").json()["events"]:
-            client.run(asyncio.sleep(0.02))
+        begun(client)
     assert left_over(photos) == []
 
 
-def test_undo_while_another_process_writes(client: Client) -> None:
+def test_changes_while_another_process_writes(client: Client) -> None:
     with ModelFolder(client.service.path).locked():
-        refused = client.post("/undo")
-    assert refused.status_code == 409
-    assert "another gcab process" in refused.json()["error"]
-    assert "/" not in refused.json()["error"]
+        for refused in (client.post("/undo"), teach(client)):
+            assert refused.status_code == 409
+            assert "another gcab process" in refused.json()["error"]
+            assert "/" not in refused.json()["error"]
     assert client.post("/undo").status_code == 200
+
+
+def test_a_folder_that_is_gone_is_not_made_anew(client: Client) -> None:
+    place = client.service.path
+    place.rename(place.with_name("elsewhere.gcab"))
+    refused = teach(client)
+    assert (refused.status_code, refused.json()["error"][:30]) == (503, "the model's folder is gone: wh")
+    assert not place.exists()
+    assert client.get("/teach").json()["state"] == "idle"
+
+
+def test_a_folder_that_goes_during_the_lesson_is_not_made_anew(client: Client) -> None:
+    place = client.service.path
+    script(client, "(model / 'generation-0001').rename(model / 'generation-0003'); tell(event='start'); time.sleep(1)")
+    assert teach(client).status_code == 202
+    place.rename(place.with_name("elsewhere.gcab"))
+    report = finished(client)
+    assert (report["state"], report["error"][:33]) == ("failed", "the model's folder was moved or c")
+    assert not place.exists()
+
+
+def test_photos_that_are_cut_short_are_named_as_in_the_zip(client: Client) -> None:
+    whole = photo(0, 64, 64, "JPEG")
+    files = {f"{name}/{seed}.png": photo(seed) for name in ("owl", "kite") for seed in range(2)}
+    assert teach(client, zipped({**files, "owl/from the garden.jpg": whole[: len(whole) // 2]})).status_code == 202
+    report = finished(client)
+    assert report["state"] == "failed"
+    assert report["error"].startswith("1 of 5 photos cannot be read, so nothing was learned (owl/from the garden.jpg")
+    assert report["error"].endswith(": take them out of the zip and send it again.")
+
+
+@pytest.mark.parametrize("path", ["/teach", "/predict"])
+def test_no_room_for_what_is_sent(client: Client, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    with Path("/dev/full").open("r+b", buffering=0) as full:
+        monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: full)
+        field = "archive" if path == "/teach" else "images"
+        refused = client.post(path, files=form(field, bytes(3 * 2**20)))
+    assert (refused.status_code, refused.json()["error"][:26]) == (507, "the server's disk is full:")
+    assert not client.service.teacher.busy
+
+
+def test_no_room_for_the_lesson(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no")
+
+    for place in ("tempfile.mkdtemp", "shutil.copyfile"):
+        with monkeypatch.context() as patched:
+            patched.setattr(f"gcab.serve.workplace.{place}", lambda *_, **__: fail())
+            assert teach(client).status_code == 507
+    assert not client.service.teacher.busy

@@ -73,7 +73,7 @@ function showModel(model) {
     Generation: model.generation || "–",
     Classes: model.classes.length,
     "Image size": `${model.image_size} × ${model.image_size} pixels`,
-    Size: readableBytes(model.bytes),
+    Size: `${readableBytes(model.bytes)}, ${model.stores_images ? "some photos in it" : "no photo in it"}`,
   };
   byId("model-facts").replaceChildren(
     ...Object.entries(facts).flatMap(([name, value]) => [element("dt", "", name), element("dd", "", String(value))]),
@@ -130,6 +130,7 @@ class Teach {
     const last = model?.tasks.at(-1);
     byId("teach-off").hidden = allowed;
     byId("archive-drop").classList.toggle("off", !allowed);
+    byId("teach-stores").hidden = !model?.stores_images;
     /** @type {HTMLButtonElement} */ (byId("archive-button")).disabled = !allowed || this.#busy;
     /** @type {HTMLButtonElement} */ (byId("undo-button")).disabled = !allowed || this.#busy || !model?.can_undo;
     const classes = last?.classes ?? [];
