@@ -4,10 +4,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import safetensors.torch
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from gcab.assemble import load_method
+from gcab.data.archive import IMAGE_SUFFIXES
+from gcab.image_sources import SIGNATURES
 from gcab.methods.er import Er
 from gcab.methods.gcab_fast import GcabFast
 from gcab.methods.method import Method
@@ -56,20 +60,33 @@ class Stored:
 
 
 @dataclass(frozen=True)
+class Beside:
+    """The tensors of a file that is not of the current generation, summed up."""
+
+    purpose: str
+    tensors: int
+    bytes: int
+    images: int
+
+
+@dataclass(frozen=True)
 class Audit:
     """Everything in a model folder."""
 
     tensors: tuple[Stored, ...]  # of the current generation
     images: int  # training images among them
     files: dict[str, int]  # of the folder that belong to it, with their bytes
-    strangers: dict[str, int]  # those that do not
+    beside: dict[str, Beside]  # those with tensors of the generation kept for undo, or of a lesson not yet ended
+    strangers: dict[str, int]  # those that do not belong to it
+    pictures: tuple[str, ...]  # strangers that look like images
+    closed: tuple[str, ...]  # whatever could not be looked into
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "bytes": sum(stored.bytes for stored in self.tensors)}
 
 
 def audit(path: str | Path) -> Audit:
-    """Look at every tensor of the current generation and at every file of the folder."""
+    """Look at every tensor and at every file of the folder."""
     folder = ModelFolder(path)
     method, _, _ = folder.read(load_method)
     tensors = tuple(
@@ -77,12 +94,51 @@ def audit(path: str | Path) -> Audit:
         for name, value in method.state_dict().items()
     )
     files: dict[str, int] = {}
+    beside: dict[str, Beside] = {}
     strangers: dict[str, int] = {}
+    pictures: list[str] = []
+    closed: list[str] = []
     for file in sorted(folder.path.rglob("*")):
-        if file.is_file():
-            name = file.relative_to(folder.path)
-            (files if belongs(name) else strangers)[name.as_posix()] = file.stat().st_size
-    return Audit(tensors, stored_images(method), files, strangers)
+        if not file.is_file():
+            continue
+        place = file.relative_to(folder.path)
+        name, size = place.as_posix(), file.stat().st_size
+        if not belongs(place):
+            strangers[name] = size
+            (pictures if is_picture(file) else closed).append(name)
+            continue
+        files[name] = size
+        if file.suffix == ".safetensors" and file.parent != folder.current():
+            try:
+                beside[name] = sum_up(file, method)
+            except (OSError, SafetensorError):
+                closed.append(name)
+    return Audit(tensors, stored_images(method), files, beside, strangers, tuple(pictures), tuple(closed))
+
+
+def sum_up(file: Path, method: Method) -> Beside:
+    """What a file of tensors beside the current generation holds; empty places for images do not count."""
+    tensors = safetensors.torch.load(file.read_bytes()).values()
+    pixels = 3 * method.setting.image_size**2
+    images = [value.reshape(-1, pixels).any(dim=1).sum() for value in tensors if looks_like_images(value, method)]
+    words = "of a lesson not yet ended" if file.parent.name == "work" else "kept for undo"
+    return Beside(words, len(tensors), sum(value.nbytes for value in tensors), int(sum(images)))
+
+
+def is_picture(file: Path) -> bool:
+    """Whether a file has the name of an image, or begins as images do."""
+    if file.suffix.lower() in IMAGE_SUFFIXES:
+        return True
+    try:
+        with file.open("rb") as opened:
+            return SIGNATURES.match(opened.read(16)) is not None
+    except OSError:
+        return False
+
+
+def keeping(method: str, images: int, size: int) -> str:
+    """A line for whoever may not expect a model to store photos."""
+    return f"the method {method} keeps photos in the model ({images}, {size / 1e6:.2f} MB): 'gcab audit' lists them"
 
 
 def purpose(method: Method, name: str) -> str:

@@ -205,7 +205,7 @@ def train_verb(verb: argparse.Namespace, console: Console) -> None:
         show(config, verb.data, device, console)
         return
     if caution := config.training.caution():
-        console.print(caution, highlight=False, soft_wrap=True)
+        console.print(caution, highlight=False)
     path = verb.run or run_path(verb.runs, config)
     tasks = 1 if method_named(config.method).joint else config.scenario.tasks
     with process_group(launch, device):

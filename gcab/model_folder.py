@@ -9,17 +9,18 @@ birds.gcab/
 A folder with `model.json` directly inside is generation 0, and a run folder means the model inside it.
 """
 
+import contextlib
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from gcab.errors import GcabError
+from gcab.runs.checkpoint import CheckpointStore
 from gcab.runs.files import saving, sync_folder
 from gcab.runs.lock import RunLock
-from gcab.runs.model import GENERATION, load_model, read_description
+from gcab.runs.model import GENERATION, DamagedError, load_model, read_description, reading
 
 T = TypeVar("T")
 
@@ -29,15 +30,17 @@ class ModelFolder:
 
     def __init__(self, path: str | Path) -> None:
         given = Path(path)
-        self.is_run = (given / "config.json").is_file() and (given / "model").is_dir()
+        with reading(given):
+            self.is_run = (given / "config.json").is_file() and (given / "model").is_dir()
         self.path = given / "model" if self.is_run else given
         self._locked = False
 
     def generations(self) -> dict[int, Path]:
         """Every generation that is there, oldest first; each came by one rename and so is whole."""
-        found = {number_of(folder): folder for folder in self.path.glob(f"{GENERATION}*") if number_of(folder)}
-        if (self.path / "model.json").exists():
-            found[0] = self.path
+        with reading(self.path):
+            found = {number_of(folder): folder for folder in self.path.glob(f"{GENERATION}*") if number_of(folder)}
+            if (self.path / "model.json").exists():
+                found[0] = self.path
         return dict(sorted(found.items()))
 
     @property
@@ -71,6 +74,20 @@ class ModelFolder:
         """Where a lesson under way keeps its checkpoint."""
         return self.path / "work"
 
+    def waiting(self) -> dict[str, Any] | None:
+        """Where a lesson stands that is under way or was interrupted; None once the model has learned it."""
+        checkpoint, _ = CheckpointStore(self.work).load_latest()
+        if checkpoint is None:
+            return None
+        learned = [] if self.generation is None else self.description().get("taught", [])
+        done = any(task.get("lesson") == checkpoint.position["lesson"] for task in learned)
+        return None if done else checkpoint.position
+
+    def discard_work(self) -> None:
+        """Give up what a lesson has come to; only for whoever has locked the folder."""
+        with saving(self.work):
+            shutil.rmtree(self.work)
+
     def current(self) -> Path:
         """The folder of the current generation, with its `model.json` and `weights.safetensors`."""
         kept = self.generations()
@@ -94,8 +111,12 @@ class ModelFolder:
                 return reader(folder)
             except GcabError as problem:
                 kept = self.generations()
-                if not kept or kept[max(kept)] == folder:
-                    raise GcabError(self._with_way_back(str(problem), list(kept))) from problem
+                if kept and kept[max(kept)] != folder:
+                    continue
+                if not isinstance(problem, DamagedError) or len(kept) < 2:
+                    raise
+                way_back = f"'gcab undo {self.path}' goes back to generation {list(kept)[-2]}"
+                raise DamagedError(f"{str(problem).rstrip('.')}; {way_back}.") from problem
 
     def description(self) -> dict[str, Any]:
         """The current `model.json`."""
@@ -112,7 +133,7 @@ class ModelFolder:
             if any(not name.startswith(f".{GENERATION}") for name in strange):
                 raise GcabError(f"{self.path} is not empty and holds no model: choose another folder.")
 
-    @contextmanager
+    @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Be the only writer, for as long as a lesson takes; may be nested."""
         if self._locked:
@@ -122,6 +143,7 @@ class ModelFolder:
         with RunLock(self.path):
             self._locked = True
             try:
+                self._remove_leftovers()
                 yield
             finally:
                 self._locked = False
@@ -129,23 +151,26 @@ class ModelFolder:
     def write(self, save: Callable[[Path], None]) -> int:
         """A new generation, written by `save` (such as `ContinualClassifier.save`); returns its number."""
         with self.locked():
-            self._remove_leftovers()
             number = (self.generation or 0) + 1
             save(self.path / f"{GENERATION}{number:04d}")
-            for old in list(self.generations())[:-2]:
-                self._remove(old)
+            self._remove_leftovers()
             return number
 
     def undo(self) -> int:
         """Back to the generation before, whose number is returned; the current one is gone for good."""
         self.current()
         with self.locked():
-            self._remove_leftovers()
             kept = self.generations()
             if len(kept) < 2:
                 raise GcabError(f"there is nothing to undo in {self.path}: no generation before this one is kept.")
             before, newest = list(kept)[-2:]
             load_model(kept[before])  # never give up a model for one that cannot be read
+            try:
+                load_model(kept[newest])
+            except DamagedError:
+                pass  # nothing is lost with it
+            except GcabError as problem:
+                raise GcabError(f"nothing was undone, as the newest generation may be intact: {problem}") from problem
             self._remove(newest)
             return before
 
@@ -163,14 +188,14 @@ class ModelFolder:
             shutil.rmtree(aside, ignore_errors=True)
 
     def _remove_leftovers(self) -> None:
-        """What writers that were killed left behind."""
+        """What is not needed any more, and what writers that were killed left behind."""
         for leftover in self.path.glob(f".{GENERATION}*"):
             shutil.rmtree(leftover, ignore_errors=True)
-
-    def _with_way_back(self, sentence: str, kept: list[int]) -> str:
-        if len(kept) < 2:
-            return sentence
-        return f"{sentence.rstrip('.')}; 'gcab undo {self.path}' goes back to generation {kept[-2]}."
+        for old in list(self.generations())[:-2]:
+            self._remove(old)
+        with contextlib.suppress(GcabError):  # whoever wants to go on with the lesson says what is wrong
+            if self.work.exists() and self.waiting() is None:
+                self.discard_work()
 
 
 def number_of(folder: Path) -> int:

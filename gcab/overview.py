@@ -4,12 +4,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from gcab.audit import stored_images
 from gcab.config import RunConfig
 from gcab.errors import GcabError
 from gcab.learner import ContinualClassifier
 from gcab.model_folder import ModelFolder
 from gcab.recipes import ENCODERS
-from gcab.runs.checkpoint import CheckpointStore
 from gcab.runs.model import read_description
 
 
@@ -47,6 +47,7 @@ def overview(path: str | Path) -> dict[str, Any]:
             "tells_unknown": model.calibration.tells_unknown,
             "expected_calibration_error": model.calibration.expected_calibration_error,
         },
+        "images": {"count": stored_images(model.method), "bytes": model.method.image_bytes()},
         "bytes": {"model": folder_bytes(folder.current()), "folder": folder_bytes(folder.path)},
         "interrupted": interrupted_lesson(folder),
     }
@@ -65,9 +66,7 @@ def folder_bytes(folder: Path) -> int:
 def interrupted_lesson(folder: ModelFolder) -> dict[str, Any] | None:
     """The classes of a lesson under way, or waiting to be continued, and the epochs it has behind it."""
     try:
-        checkpoint, _ = CheckpointStore(folder.work).load_latest()
+        position = folder.waiting()
     except GcabError:
         return None
-    if checkpoint is None:
-        return None
-    return {"classes": checkpoint.position["classes"], "epoch": checkpoint.position["epoch"]}
+    return None if position is None else {"classes": position["classes"], "epoch": position["epoch"]}

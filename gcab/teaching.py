@@ -7,7 +7,6 @@ teach("birds.gcab", "photos/week2")    # new classes; week1 can be gone
 
 import hashlib
 import json
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -15,14 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gcab.config import to_dict
+from gcab.audit import keeping, stored_images
+from gcab.config import leaves
 from gcab.data.folder import labelled_files
 from gcab.errors import GcabError
 from gcab.learner import ContinualClassifier, Taught
 from gcab.lesson import Photos, Study, common_size
 from gcab.model_folder import ModelFolder
+from gcab.overview import encoder_name
+from gcab.recipes import ENCODERS
 from gcab.runs.checkpoint import CheckpointStore
-from gcab.runs.files import saving
 from gcab.training.trainer import Epoch
 from gcab.version import VERSION
 
@@ -61,6 +62,7 @@ def teach(
     device: str = "auto",
     settings: Mapping[str, Any] | None = None,
     skip_unreadable: bool = False,
+    give_up: bool = False,
     progress: Callable[[Event], object] = lambda _: None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> Result:
@@ -68,6 +70,7 @@ def teach(
 
     None: what the model learned with before; for a new model gcab, tiny, a size that suits the photos, plain, seed 1.
     The same photos and settings a second time change nothing: whoever was killed at any moment may just ask again.
+    An interrupted lesson of other photos or settings is in the way, unless `give_up` allows to drop it.
     """
     folder = ModelFolder(model)
     folder.check_writable()
@@ -92,11 +95,14 @@ def teach(
             learner = ContinualClassifier.load(place, device)
             if method not in (None, learner.config.method):
                 raise GcabError(f"this model learns with {learner.config.method}: it cannot change to {method}.")
+            own = encoder_name(learner.config)
+            if own is not None and encoder != own and encoder in ENCODERS:
+                raise GcabError(f"this model's encoder is {own} since its first task: it cannot change to {encoder}.")
             learner.configure(
                 encoder=encoder, image_size=size, recipe=recipe, epochs=epochs, seed=seed, settings=settings
             )
         found = Photos.read(files, names, learner.image_size, skip_unreadable)
-        return Teaching(folder, learner, found, held_out, patience, progress, checkpoint_seconds)
+        return Teaching(folder, learner, found, held_out, patience, give_up, progress, checkpoint_seconds)
 
     with ExitStack() as held:
         if folder.path.exists():
@@ -123,15 +129,17 @@ class Teaching:
         photos: Photos,
         held_out: float,
         patience: int | None,
+        give_up: bool,
         progress: Callable[[Event], object],
         checkpoint_seconds: float,
     ) -> None:
-        self.folder, self.learner, self.progress = folder, learner, progress
+        self.folder, self.learner, self.give_up, self.progress = folder, learner, give_up, progress
         self.share, self.skipped = held_out, photos.unreadable
         lesson, self.new, config = learner.prepare(photos.pixels, photos.labels, held_out)
         self.study = learner.study(lesson, config, patience, self.after_epoch)
         self.study.watch = self.ending
-        self.fingerprint = fingerprint(self.study, learner.digest)
+        self.facts = facts_of(self.study, photos, held_out, learner.digest)
+        self.fingerprint = hashlib.sha256(json.dumps(self.facts, sort_keys=True).encode()).hexdigest()
         self.checkpoints, self.checkpoint_seconds = CheckpointStore(folder.work), checkpoint_seconds
         self.started = self.saved_at = time.monotonic()
         self.seconds_before = 0.0
@@ -158,7 +166,8 @@ class Teaching:
         return self.done(learner, learner.generation or 0)
 
     def done(self, learner: ContinualClassifier, generation: int) -> Result:
-        self.discard_work()
+        if images := stored_images(learner.method):
+            self.note(keeping(learner.config.method, images, learner.method.image_bytes()))
         last, *before = reversed(learner.taught)
         accuracy = {"held_out": last.accuracy, "previous": before[0].accuracy if before else None}
         which = {"generation": generation, "digest": self.folder.digest}
@@ -222,6 +231,7 @@ class Teaching:
         """A checkpoint from which the same lesson goes on, bit for bit."""
         position = {
             "lesson": self.fingerprint,
+            "facts": self.facts,
             "classes": list(self.study.lesson.task.names),
             "seconds": self.seconds(),
             **self.study.position(),
@@ -230,12 +240,12 @@ class Teaching:
         self.saved_at = time.monotonic()
 
     def restore(self) -> None:
-        """Go on from the checkpoint of this very lesson; one of another lesson is given up."""
+        """Go on from the checkpoint of this very lesson; one of another lesson is given up only if that is allowed."""
         try:
             checkpoint, _ = self.checkpoints.load_latest()
         except GcabError:
             self.note("the checkpoint of an interrupted lesson is damaged: this one starts from the beginning")
-            self.discard_work()
+            self.folder.discard_work()
             return
         if checkpoint is None:
             return
@@ -244,16 +254,23 @@ class Teaching:
             self.study.resume(position, checkpoint.state)
             self.seconds_before = position["seconds"]
             return
-        if not set(position["classes"]) <= set(map(str, self.learner.classes)):  # else it had come to its end
-            self.note(
-                f"an interrupted lesson of other photos or settings is given up: {', '.join(position['classes'])}"
+        names = ", ".join(position["classes"])
+        if position["epoch"] and not self.give_up:
+            differences = self.differences(position.get("facts", {}))
+            raise GcabError(
+                f"{self.folder.path} has an interrupted lesson ({names}; after epoch {position['epoch']}) and this is "
+                f"another ({differences}): give the photos and options of that one to continue it, or --give-up to "
+                "drop it."
             )
-        self.discard_work()
+        self.note(f"an interrupted lesson of other photos or settings is given up: {names}")
+        self.folder.discard_work()
 
-    def discard_work(self) -> None:
-        with saving(self.folder.work):
-            if self.folder.work.exists():
-                shutil.rmtree(self.folder.work)
+    def differences(self, before: Mapping[str, str | None]) -> str:
+        """What is not as it was in another lesson, in words."""
+        words = {"photos": "other photos", "model": "the model has changed since"}
+        changed = [key for key, value in self.facts.items() if key in before and before[key] != value]
+        said = [words.get(key, f"{key} is {self.facts[key]}, was {before[key]}") for key in changed]
+        return "; ".join(said) or "that one is of an earlier version"
 
     def seconds(self) -> float:
         return self.seconds_before + time.monotonic() - self.started
@@ -262,19 +279,15 @@ class Teaching:
         self.progress({"event": "note", "text": text})
 
 
-def fingerprint(study: Study, before: str | None) -> str:
-    """Names a lesson: same pixels, same settings, same model before it (by its digest)."""
-    lesson = study.lesson
-    facts = {
+def facts_of(study: Study, photos: Photos, held_out: float, before: str | None) -> dict[str, str | None]:
+    """All that makes a lesson what it is: pixels and their classes, settings, the model before it (by its digest)."""
+    pixels = hashlib.sha256(json.dumps(photos.labels).encode())
+    pixels.update(photos.pixels.numpy().data)
+    return {
         "gcab": VERSION,
-        "config": to_dict(study.config),
-        "patience": study.patience,
-        "classes": lesson.task.names,
+        "photos": pixels.hexdigest(),
         "model": before,
+        **{key: str(value) for key, _, value in leaves(study.config)},
+        "held_out": str(float(held_out)),
+        "patience": str(study.patience),
     }
-    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
-    for part in (lesson.train, lesson.held_out):
-        if part is not None:
-            digest.update(part.images.numpy().data)
-            digest.update(part.labels.numpy().data)
-    return digest.hexdigest()

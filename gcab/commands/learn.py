@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 LEARN_EPILOG = """\
 A model folder keeps everything: the first lesson creates it, every further one adds the classes of its photos. Photos
-of earlier lessons are not needed any more. Stopped or killed, the same command goes on where it was.
+of earlier lessons are not needed any more. Stopped or killed, the same command goes on where it was; one with other
+photos or options is refused, or drops the interrupted lesson if it has --give-up.
 
 recipes:
   plain     every photo as it is, 40 epochs: letters, drawings, microscopes, small data (default)
@@ -61,6 +62,7 @@ def register(verb: AddVerb) -> None:
     learn.add_argument("--method", help="see: gcab list methods; fixed by the first task (gcab)")
     learn.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
     learn.add_argument("--skip-unreadable", action="store_true", help="leave out photos that cannot be read")
+    learn.add_argument("--give-up", action="store_true", help="drop an interrupted lesson of other photos or options")
     learn.add_argument(
         "--progress", choices=("bar", "json", "none"), default="bar", help="json: one object per line (bar)"
     )
@@ -93,6 +95,7 @@ def learn_verb(verb: argparse.Namespace, console: Console) -> None:
         "device": verb.device,
         "settings": settings_of(verb.set),
         "skip_unreadable": verb.skip_unreadable,
+        "give_up": verb.give_up,
     }
     if verb.progress == "json":
         teach(verb.model, verb.photos, **wishes, progress=lambda event: print_json(console, event))
@@ -127,6 +130,7 @@ def show_overview(facts: dict[str, Any], console: Console) -> None:
     """Facts for people."""
     from rich.table import Table
 
+    from gcab.audit import keeping
     from gcab.calibration import FEWEST
     from gcab.commands.lesson_display import amount
 
@@ -168,7 +172,12 @@ def show_overview(facts: dict[str, Any], console: Console) -> None:
         told = "not measured (the last task has too few)" if error is None else f"{100 * error:.1f} %"
         flags = "" if calibration["tells_unknown"] else f", below {FEWEST} no photo is flagged as unknown"
         say(console, f"calibrated on {calibration['images']} held-out photos{flags}; calibration error: {told}")
+    else:
+        say(console, "not calibrated: the last lesson held out no photos; nothing is flagged as unknown")
     say(console, f"size: {amount(facts['bytes']['model'])}, the whole folder {amount(facts['bytes']['folder'])}")
+    images = facts["images"]
+    if images["count"]:
+        say(console, keeping(facts["method"], images["count"], images["bytes"]))
     if facts["interrupted"]:
         waiting = ", ".join(facts["interrupted"]["classes"])
         say(
@@ -214,11 +223,20 @@ def show_audit(found: "Audit", console: Console) -> None:
     total = sum(stored.bytes for stored in found.tensors)
     say(console, f"{len(found.tensors)} tensors, {amount(total)} in all.")
     for name, size in found.files.items():
-        say(console, f"{name}: {amount(size)}")
+        inside = ""
+        if beside := found.beside.get(name):
+            inside = f", {beside.purpose}: {beside.tensors} tensors, {beside.images or 'no'} images"
+        say(console, f"{name}: {amount(size)}{inside}")
     if found.strangers:
         names = ", ".join(found.strangers)
         console.print(f"[yellow]not of this model:[/] {escape(names)}", highlight=False, soft_wrap=True)
-    if found.images:
-        console.print(f"[bold red]{found.images} stored images are among them.[/]", highlight=False)
-    else:
-        say(console, "No image is among them.")
+    images = found.images + sum(beside.images for beside in found.beside.values())
+    if images:
+        console.print(f"[bold red]{images} stored images are among them.[/]", highlight=False)
+    if found.pictures:
+        names = ", ".join(found.pictures)
+        console.print(f"[bold red]Files that look like images:[/] {escape(names)}", highlight=False, soft_wrap=True)
+    if found.closed:
+        say(console, f"Not looked into: {', '.join(found.closed)}")
+    if not images and not found.pictures:
+        say(console, "No image is among the rest." if found.closed else "No image is among them.")

@@ -1,12 +1,14 @@
 """Files that are either the old ones or the new ones, never half of each, whatever happens while they are written."""
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
+import re
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -34,9 +36,12 @@ def writing(path: Path) -> Iterator[BinaryIO]:
     """Give a temporary file beside `path` that takes its place, safely on disk, once the block ends without error."""
     with saving(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(path)
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
         try:
             with temporary.open("xb") as file:
+                with suppress(OSError):  # of file systems without locks
+                    fcntl.flock(file, fcntl.LOCK_EX)
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -45,6 +50,15 @@ def writing(path: Path) -> Iterator[BinaryIO]:
             temporary.unlink(missing_ok=True)
             raise
         sync_folder(path.parent)
+
+
+def remove_abandoned(path: Path) -> None:
+    """Delete what killed writers of `path` left beside it: nobody holds the lock of such a file any more."""
+    for entry in path.parent.iterdir():
+        if re.fullmatch(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.tmp", entry.name):
+            with suppress(OSError), entry.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                entry.unlink()
 
 
 def write_bytes(path: Path, data: bytes) -> None:

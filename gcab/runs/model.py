@@ -24,8 +24,13 @@ FORMAT = 1
 GENERATION = "generation-"  # of a folder that holds several models, see gcab/model_folder.py
 
 
+class DamagedError(GcabError):
+    """A model is not as it was saved, unlike one that is only not for this reader or this version to read."""
+
+
 def save_model(folder: Path, description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Replace the model in `folder` as a whole: a reader finds the old one or the new one."""
+    require_utf8(folder)
     folder = folder.resolve()
     if folder.exists() and not folder.is_dir():
         raise GcabError(f"{folder} is a file: choose a folder for the model.")
@@ -61,7 +66,7 @@ def load_model(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     weights = folder / "weights.safetensors"
     with reading(folder):
         if sha256(weights) != description["weights"]:
-            raise GcabError(f"{weights} does not match its model.json: it is damaged, restore it from a copy.")
+            raise DamagedError(f"{weights} does not match its model.json: it is damaged, restore it from a copy.")
         return description, safetensors.torch.load_file(weights)
 
 
@@ -81,14 +86,24 @@ def read_description(folder: Path) -> dict[str, Any]:
 @contextlib.contextmanager
 def reading(folder: Path) -> Iterator[None]:
     """Say in one sentence what is wrong with the model in `folder`."""
+    require_utf8(folder)
     try:
         yield
     except FileNotFoundError as error:
-        raise GcabError(f"there is no model in {folder}: {Path(error.filename).name} is missing.") from None
+        raise DamagedError(f"there is no model in {folder}: {Path(error.filename).name} is missing.") from None
     except OSError as error:
-        raise GcabError(f"the model in {folder} cannot be read ({error.strerror}): check the path.") from None
+        hint = "change its permissions" if isinstance(error, PermissionError) else "check the path"
+        raise GcabError(f"the model in {folder} cannot be read ({error.strerror}): {hint}.") from None
     except (ValueError, KeyError, TypeError, SafetensorError):
-        raise GcabError(f"the model in {folder} is damaged: restore it from a copy.") from None
+        raise DamagedError(f"the model in {folder} is damaged: restore it from a copy.") from None
+
+
+def require_utf8(path: Path) -> None:
+    """safetensors opens no other path, and calls a file that it cannot open no safetensors."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise GcabError(f"the path {path} is not UTF-8, as those of models have to be: rename it.") from None
 
 
 def rescue_interrupted(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """`gcab distill` for a run and for a model in use, and `ContinualClassifier.distill`."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -190,6 +191,19 @@ def test_a_model_may_be_distilled_to_another_folder(model: Path, photos: Path, t
     assert ContinualClassifier.load(model, "cpu").generation == 2
 
 
+def test_the_same_distillation_once_more_says_that_it_is_there(
+    model: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = (model, photos / "week2", "--out", tmp_path / "fast", *QUICK)
+    assert main(["distill", *map(str, given)]) == 0
+    before = contents(tmp_path)
+    assert refused(capsys, *given) == (
+        f"gcab: {tmp_path / 'fast'} holds a distilled model of these tasks already: use it, move it away to distil "
+        "anew, or choose another folder (--out)."
+    )
+    assert contents(tmp_path) == before
+
+
 def test_photos_must_be_those_learned_last(
     taught: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -375,6 +389,22 @@ def test_what_cannot_be_distilled_is_refused(
     sentence = refused(capsys, tmp_path / "plain", "--data", photos / "week1", "--out", tmp_path / "out")
     assert "method finetune has no passes to distil" in sentence
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("no_work")
+def test_a_run_that_has_not_ended_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    kept = [line for line in lines if '"final"' not in line and '"task": 3' not in line]
+    (run / "metrics.jsonl").write_text("".join(kept))
+    assert "has learned 2 of 3 tasks: the command that started it continues it, then" in refused(capsys, run)
+
+
+@pytest.mark.usefixtures("no_work")
+def test_a_place_that_cannot_be_written_is_refused_before_any_work(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "access", lambda place, _: Path(place) != run.resolve())  # root may write everywhere
+    assert "no permission to write" in refused(capsys, run)
 
 
 def test_a_run_of_other_classes_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -132,6 +132,13 @@ def test_a_right_file_takes_the_place(model: ContinualClassifier, tmp_path: Path
     assert done.probabilities < 1e-6
 
 
+def test_what_a_killed_export_left_is_removed(model: ContinualClassifier, tmp_path: Path) -> None:
+    (tmp_path / ".b.onnx.aee7a3d8.tmp").write_bytes(b"half")
+    module = Exported(model, with_preprocessing=False)
+    save(module, tmp_path / "b.onnx", changed(module, 0, 0.0))
+    assert [entry.name for entry in tmp_path.iterdir()] == ["b.onnx"]
+
+
 @pytest.mark.parametrize(("output", "by"), [(0, 2e-4), (1, 1e-3), (2, 0.1), (0, float("nan")), (1, float("nan"))])
 def test_a_wrong_file_does_not(model: ContinualClassifier, tmp_path: Path, output: int, by: float) -> None:
     path = tmp_path / "b.onnx"

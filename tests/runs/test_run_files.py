@@ -138,6 +138,23 @@ def test_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
         write_bytes(tmp_path / "a" / "b", b"new")
 
 
+def test_what_a_killed_writer_left_goes_with_the_next_one(tmp_path: Path) -> None:
+    others = ["..onnx.12ab34cd.tmp", ".b.onnx.12ab34cd.tmp", ".a.onnx.note.tmp", ".axonnx.12ab34cd.tmp", "a.onnx.tmp"]
+    for name in (".a.onnx.aee7a3d8.tmp", *others):
+        (tmp_path / name).touch()
+    write_bytes(tmp_path / "a.onnx", b"new")
+    assert names(tmp_path) == sorted([*others, "a.onnx"])
+
+
+def test_a_writer_at_work_is_not_disturbed_by_another(tmp_path: Path) -> None:
+    with writing(tmp_path / "a") as first:
+        first.write(b"first")
+        write_bytes(tmp_path / "a", b"second")
+        assert (tmp_path / "a").read_bytes() == b"second"
+    assert (tmp_path / "a").read_bytes() == b"first"
+    assert names(tmp_path) == ["a"]
+
+
 def test_leftovers_go_and_files_stay(tmp_path: Path) -> None:
     for name in (".a.json.12ab.tmp", "a.json", ".hidden", "b.tmp"):
         (tmp_path / name).touch()

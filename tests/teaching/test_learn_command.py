@@ -125,16 +125,20 @@ def test_info_for_programs(model: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert facts["interrupted"] is None
 
 
-def test_info_tells_of_an_interrupted_lesson(
-    model: Path, world: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def interrupt_lesson(model: Path, world: Path) -> None:
+    """Take the last lesson back and begin it anew."""
     main(["undo", str(model)])
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gcab.lesson.Study.run", stop)
-    assert main(["learn", str(model), str(world / "week2"), "--device", "cpu"]) == 130
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gcab.lesson.Study.run", stop)
+        assert main(["learn", str(model), str(world / "week2"), "--device", "cpu"]) == 130
+
+
+def test_info_tells_of_an_interrupted_lesson(model: Path, world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    interrupt_lesson(model, world)
     capsys.readouterr()
     text = said(capsys, "info", model)
     assert text.endswith("a lesson is under way, or waits to be continued: bar, cross, ring (after epoch 0)")
@@ -164,8 +168,34 @@ def test_audit_for_people(model: Path, capsys: pytest.CaptureFixture[str], monke
     assert "5 x 4 x 16 float32 statistics.means statistics: the mean feature of each class" in text
     assert text.endswith("No image is among them.")
     assert "not of this model" not in text
-    (model / "cat.jpg").write_bytes(b"meow")
-    assert "not of this model: cat.jpg" in said(capsys, "audit", model)
+    (model / "notes.txt").write_text("none of these")
+    assert said(capsys, "audit", model).endswith(
+        "not of this model: notes.txt Not looked into: notes.txt No image is among the rest."
+    )
+
+
+def test_an_audit_finds_files_that_look_like_images(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (model / "photos").mkdir()
+    (model / "photos" / "cat.JPG").write_bytes(b"meow")
+    (model / "dog").write_bytes(b"\xff\xd8\xff woof")
+    text = said(capsys, "audit", model)
+    assert text.endswith("not of this model: dog, photos/cat.JPG Files that look like images: dog, photos/cat.JPG")
+
+
+def test_an_audit_sums_up_what_is_beside_the_current_model(
+    model: Path, world: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = said(capsys, "audit", model)
+    assert re.search(r"generation-0001/weights.safetensors: [\d.]+ kB, kept for undo: \d+ tensors, no images", text)
+    interrupt_lesson(model, world)
+    capsys.readouterr()
+    text = said(capsys, "audit", model)
+    assert re.search(r"work/checkpoint-000001.safetensors: .*, of a lesson not yet ended: \d+ tensors, no images", text)
+    assert text.endswith("No image is among them.")
+    (model / "work" / "checkpoint-000001.safetensors").write_bytes(b"noise")
+    assert said(capsys, "audit", model).endswith(
+        "Not looked into: work/checkpoint-000001.safetensors No image is among the rest."
+    )
 
 
 def test_audit_for_programs(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -180,11 +210,17 @@ def test_audit_for_programs(model: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_an_audit_finds_stored_images(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wishes = ("--method", "er", "--epochs", 1, "--device", "cpu", *SET, "--set", "options.buffer=50")
-    said(capsys, "learn", tmp_path / "m", world / "week1", *wishes)
+    told = "the method er keeps photos in the model (20, 0.01 MB): 'gcab audit' lists them"
+    assert told in said(capsys, "learn", tmp_path / "m", world / "week1", *wishes)
+    assert told in said(capsys, "info", tmp_path / "m")
     text = said(capsys, "audit", tmp_path / "m")
     assert text.endswith("20 stored images are among them.")
     assert "STORED TRAINING IMAGES" in text
     assert "50 x 3 x 8 x 8 uint8" in text
+    said(capsys, "learn", tmp_path / "m", world / "week2")
+    text = said(capsys, "audit", tmp_path / "m")
+    assert re.search(r"kept for undo: \d+ tensors, 20 images", text)
+    assert text.endswith("70 stored images are among them.")
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ import gcab
 from gcab.errors import GcabError
 from gcab.model_folder import ModelFolder
 from gcab.runs.model import load_model, read_description, save_model
+from gcab.version import VERSION
 
 
 class KilledError(BaseException):
@@ -107,6 +108,55 @@ def test_a_generation_without_its_files_is_damaged_too(tmp_path: Path) -> None:
     (folder.current() / "model.json").unlink()
     with pytest.raises(GcabError, match=r"model\.json is missing; 'gcab undo .*' goes back to generation 1"):
         folder.description()
+
+
+@pytest.mark.parametrize("reason", ["newer format", "permission"])
+def test_a_generation_that_may_be_intact_is_not_undone(
+    reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = taught(tmp_path / "m", "one", "two")
+    newest, read_text = folder.current() / "model.json", Path.read_text
+
+    def refuse(path: Path) -> str:
+        if path == newest:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return read_text(path)
+
+    if reason == "permission":
+        monkeypatch.setattr(Path, "read_text", refuse)
+        expected = f"the model in {newest.parent} cannot be read (Permission denied): change its permissions."
+    else:
+        newest.write_text(newest.read_text().replace('"format": 1', '"format": 2'))
+        expected = f"{newest.parent} has model format 2, this gcab {VERSION} reads format 1: "
+        expected += "use the version that wrote it."
+    for act in (folder.description, partial(folder.read, load_model)):
+        assert refusal(act) == expected
+    assert refusal(folder.undo) == f"nothing was undone, as the newest generation may be intact: {expected}"
+    assert list(folder.generations()) == [1, 2]
+
+
+def test_a_path_that_is_not_utf8_is_no_damage(tmp_path: Path) -> None:
+    intact = taught(tmp_path / "m", "one", "two").path
+    path = intact.rename(tmp_path / os.fsdecode(b"m\xff.gcab"))
+    for act in (partial(ModelFolder, path), partial(load_model, path / "generation-0001"), partial(saver("a"), path)):
+        assert "is not UTF-8, as those of models have to be: rename it." in refusal(act)
+    assert name_of(ModelFolder(path.rename(intact))) == "two"
+
+
+def test_a_folder_that_may_not_be_looked_into_is_said_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = taught(tmp_path / "m", "one").path
+
+    def refuse(place: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(place))
+
+    expected = f"the model in {path} cannot be read (Permission denied): change its permissions."
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "exists", refuse)
+        assert refusal(ModelFolder(path).generations) == expected
+        patch.setattr(Path, "is_file", refuse)
+        assert refusal(partial(ModelFolder, path)) == expected
 
 
 def test_undo_never_gives_up_a_model_for_a_damaged_one(tmp_path: Path) -> None:
@@ -258,6 +308,9 @@ def test_killed_at_any_moment_it_holds_the_old_or_the_new(act: str, tmp_path: Pa
         after = {"write": "three", "undo": "one"}[act]
         assert name_of(folder) in ("two", after)
         again = ModelFolder(folder.path)  # as the next process sees it
+        with again.locked():
+            assert len(again.generations()) <= 2
+            assert [name for name in entries(folder.path) if name.startswith(".")] == []
         again.write(saver("next"))
         assert name_of(again) == "next"
         assert len(again.generations()) == 2

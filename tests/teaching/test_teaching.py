@@ -18,6 +18,7 @@ from gcab.errors import GcabError
 from gcab.lesson import Photos, Study
 from gcab.methods.gcab_fast import GcabFast
 from gcab.methods.method import Method
+from gcab.overview import overview
 from gcab.teaching import Event, Result, Teaching, teach
 
 
@@ -199,8 +200,9 @@ def test_the_estimate_changes_nothing(
 def test_the_accuracy_of_an_epoch_is_what_would_be_recorded_after_it(method: str, photos: Path, tmp_path: Path) -> None:
     learn(tmp_path / "m", photos / "week1", method=method, epochs=1)
     for epochs in (2, 4):
-        *_, last, done = events(tmp_path / "m", photos / "week2", epochs=epochs)
-        assert last["held_out_accuracy"] == done["accuracy"]["held_out"]
+        *_, done = seen = events(tmp_path / "m", photos / "week2", epochs=epochs)
+        *_, last = [event["held_out_accuracy"] for event in seen if event["event"] == "epoch"]
+        assert last == done["accuracy"]["held_out"]
         ModelFolder(tmp_path / "m").undo()
     seen = events(tmp_path / "m", photos / "week2", epochs=4, patience=4)
     best = max(event["held_out_accuracy"] for event in seen if event["event"] == "epoch")
@@ -295,20 +297,70 @@ def test_a_first_lesson_is_continued_too(photos: Path, taught_once: Path, tmp_pa
     assert weights(tmp_path / "m") == weights(taught_once)
 
 
-@pytest.mark.parametrize("change", [{"epochs": 4}, {"seed": 2}, {"patience": 9}, {"held_out": 0.4}])
-def test_another_lesson_gives_the_interrupted_one_up(change: dict[str, Any], model: Path, photos: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"epochs": 4}, "training.epochs is 4, was 3"),
+        ({"seed": 2, "epochs": 4}, "seed is 2, was 1; training.epochs is 4, was 3"),
+        ({"patience": 9}, "patience is 9, was 0"),
+        ({"held_out": 0.4}, "held_out is 0.4, was 0.2"),
+    ],
+)
+def test_an_interrupted_lesson_is_not_given_up_unasked(
+    change: dict[str, Any], words: str, model: Path, photos: Path
+) -> None:
+    with pytest.raises(StopError):
+        learn(model, photos / "week2", progress=stop_after(1), checkpoint_seconds=0.0)
+    with pytest.raises(GcabError) as refused:
+        learn(model, photos / "week2", **change)
+    assert str(refused.value) == (
+        f"{model} has an interrupted lesson (bar, cross, ring; after epoch 1) and this is another ({words}): "
+        "give the photos and options of that one to continue it, or --give-up to drop it."
+    )
+    assert notes(events(model, photos / "week2")) == ["continuing after epoch 1"]
+
+
+def test_it_is_given_up_if_that_is_asked_for(model: Path, photos: Path) -> None:
     with pytest.raises(StopError):
         learn(model, photos / "week2", progress=stop_after(1), checkpoint_seconds=0.0)
     expected = ["an interrupted lesson of other photos or settings is given up: bar, cross, ring"]
-    assert notes(events(model, photos / "week2", **change)) == expected
+    assert notes(events(model, photos / "week2", epochs=4, give_up=True)) == expected
+    assert not (model / "work").exists()
 
 
-def test_other_photos_give_it_up_as_well(model: Path, photos: Path, tmp_path: Path) -> None:
+def test_permission_to_give_up_does_not_give_up_the_same_lesson(model: Path, photos: Path) -> None:
+    with pytest.raises(StopError):
+        learn(model, photos / "week2", progress=stop_after(1), checkpoint_seconds=0.0)
+    assert notes(events(model, photos / "week2", give_up=True)) == ["continuing after epoch 1"]
+
+
+def test_a_lesson_without_an_epoch_behind_it_is_nothing_to_lose(model: Path, photos: Path) -> None:
+    with pytest.raises(StopError):
+        learn(model, photos / "week2", progress=stop_after(0))
+    expected = ["an interrupted lesson of other photos or settings is given up: bar, cross, ring"]
+    assert notes(events(model, photos / "week2", epochs=4)) == expected
+
+
+def test_other_photos_do_not_give_it_up_either(model: Path, photos: Path, tmp_path: Path) -> None:
     with pytest.raises(StopError):
         learn(model, photos / "week2", progress=stop_after(1), checkpoint_seconds=0.0)
     changed = shutil.copytree(photos / "week2", tmp_path / "week2")
     Image.new("RGB", (8, 8)).save(changed / "ring" / "000.png")
-    assert len(notes(events(model, changed))) == 1
+    with pytest.raises(GcabError, match=r"and this is another \(other photos\): give the photos and options"):
+        learn(model, changed)
+    assert len(notes(events(model, changed, give_up=True))) == 1
+
+
+def test_a_lesson_of_a_model_that_is_gone_is_said_to_be_one(model: Path, photos: Path, tmp_path: Path) -> None:
+    learn(model, photos / "week2")
+    more = make_shapes(tmp_path / "more", ("circle", "bar")).rename(tmp_path / "week3")
+    for name in ("circle", "bar"):
+        (more / name).rename(more / f"another {name}")
+    with pytest.raises(StopError):
+        learn(model, more, progress=stop_after(1), checkpoint_seconds=0.0)
+    ModelFolder(model).undo()
+    with pytest.raises(GcabError, match=r"and this is another \(the model has changed since\)"):
+        learn(model, more)
 
 
 def test_work_that_came_to_its_end_is_removed_without_a_word(model: Path, photos: Path, tmp_path: Path) -> None:
@@ -317,6 +369,7 @@ def test_work_that_came_to_its_end_is_removed_without_a_word(model: Path, photos
     left = shutil.copytree(model / "work", tmp_path / "work")
     learn(model, photos / "week2")
     shutil.copytree(left, model / "work")  # as if killed between the rename and the cleaning up
+    assert overview(model)["interrupted"] is None
     more = make_shapes(tmp_path / "more", ("circle", "bar"))
     (more / "circle").rename(more / "disc")
     (more / "bar").rename(more / "beam")
@@ -324,15 +377,31 @@ def test_work_that_came_to_its_end_is_removed_without_a_word(model: Path, photos
     assert not (model / "work").exists()
 
 
-@pytest.mark.parametrize("moment", ["discard_work", "done"])
+def test_undo_removes_work_that_came_to_its_end(model: Path, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(ModelFolder, "discard_work", lambda _: None)
+        learn(model, photos / "week2")
+    assert (model / "work").is_dir()
+    assert ModelFolder(model).undo() == 1
+    assert not (model / "work").exists()
+
+
+def test_a_lesson_with_nothing_left_to_do_still_cleans_up(model: Path, photos: Path) -> None:
+    learn(model, photos / "week2")
+    shutil.copytree(model / "generation-0001", model / ".generation-0000.gone")
+    assert len(notes(events(model, photos / "week2"))) == 1
+    assert sorted(entry.name for entry in model.iterdir()) == ["generation-0001", "generation-0002", "lock"]
+
+
+@pytest.mark.parametrize("moment", [(ModelFolder, "discard_work"), (Teaching, "done")])
 def test_killed_after_the_model_was_written_the_same_command_says_so(
-    moment: str, model: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+    moment: tuple[type, str], model: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*_: Any) -> None:
         raise StopError
 
     with monkeypatch.context() as patch:
-        patch.setattr(Teaching, moment, stop)
+        patch.setattr(*moment, stop)
         with pytest.raises(StopError):
             learn(model, photos / "week2")
     written = weights(model)
@@ -462,6 +531,16 @@ def test_impossible_wishes_change_nothing(wishes: dict[str, Any], expected: str,
         learn(model, photos / "week2", **wishes)
     assert weights(model) == before
     assert not (model / "work").exists()
+
+
+def test_encoders_are_called_by_their_names(photos: Path, tmp_path: Path) -> None:
+    teach(tmp_path / "m", photos / "week1", epochs=1, device="cpu")
+    teach(tmp_path / "m", photos / "week2", epochs=1, device="cpu", encoder="tiny")
+    more = make_shapes(tmp_path / "more", WEEK1)
+    for name in WEEK1:
+        (more / name).rename(more / f"another {name}")
+    with pytest.raises(GcabError, match=r"this model's encoder is tiny since .*: it cannot change to small\."):
+        teach(tmp_path / "m", more, epochs=1, device="cpu", encoder="small")
 
 
 def test_settings_stay_until_they_are_changed(model: Path, photos: Path) -> None:
