@@ -54,8 +54,8 @@ def naming(rows: Lines) -> int:
 
 
 def unbroken(text: str) -> int:
-    """The width below which a text breaks within a word, or a number from its deviation."""
-    parts = [text] if re.match(r"-?\d", text) else text.split()
+    """The width below which a text breaks within a word, or a number from its deviation; two numbers may part."""
+    parts = re.split(r"(?<=/) ", text) if re.match(r"-?\d", text) else text.split()
     return max(map(cell_len, parts), default=1)
 
 

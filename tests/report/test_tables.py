@@ -178,6 +178,13 @@ def test_rows_are_named_by_as_many_columns_as_it_takes() -> None:
         assert len(re.findall(rf"│ {method} +│ +{data} │", text)) == 2
 
 
+def test_two_numbers_of_a_cell_part_before_a_table_does() -> None:
+    rows = [[name, *["94.3 / 100.0"] * 6] for name in ("finetune", "gcab")]
+    text = terminal(Table("", ["Run", *(f"Task {number}" for number in range(1, 6)), "All"], rows), 80)
+    assert text.count("┏") == 1
+    assert {"94.3 /", "100.0"} <= cells(text)
+
+
 def test_a_word_too_long_for_its_column_is_cut_and_numbers_are_not() -> None:
     text = terminal(Table("", ["Run", "Metric"], [["y" * 99, "-13.5 ± 2.4"]]), 40)
     assert max(map(len, text.splitlines())) <= 40
