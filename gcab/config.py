@@ -156,8 +156,8 @@ def resolve(
     if profile not in PROFILES:
         raise unknown("profile", profile, PROFILES)
     kind = method_named(method)
-    for key in SCENARIO_KEYS & set(changes or {}):
-        raise GcabError(f"{key} cannot be changed, it follows from the scenario: give another than {scenario}.")
+    if fixed := sorted(SCENARIO_KEYS & set(changes or {})):
+        raise GcabError(f"{fixed[0]} cannot be changed, it follows from the scenario: give another than {scenario}.")
     config = RunConfig(method=method, profile=profile, seed=seed, options=kind.Options())
     layers = (PROFILES[profile], kind.profiles.get(profile, {}), scenario_preset(scenario), changes or {})
     for layer in layers:

@@ -102,6 +102,8 @@ def require_free(folder: Path, run: RunFolder | None = None) -> None:
     if "model.json" not in names:
         raise GcabError(f"{folder} is not empty and holds no model: {other}")
     if not (names <= LEFT and (MEASURED in names or (run is not None and unmeasured(place, run)))):
+        if names <= LEFT and read_description(place)["config"]["method"] == METHOD:
+            raise GcabError(f"{folder} holds a distilled model already: use it, {other}")
         raise GcabError(f"{folder} holds something else than a distilled run, which would be lost: {other}")
 
 

@@ -102,7 +102,6 @@ def of_model(verb: argparse.Namespace, photos: Path | None, console: Console) ->
     if not photos.is_dir():
         raise GcabError(f"there is no folder '{photos}': name the one that the model learned last.")
     if verb.out is not None:
-        refuse_again(verb.out, folder.description()["tasks"])
         require_free(verb.out)
     with folder.locked() if verb.out is None else nullcontext():
         model = ContinualClassifier.load(folder.path, verb.device)
@@ -119,18 +118,3 @@ def of_model(verb: argparse.Namespace, photos: Path | None, console: Console) ->
         f"{where}: one pass for {len(model.tasks)} tasks, {len(model.classes)} classes, "
         f"capacity {percent(verb.capacity)} %, {before:,} -> {state_bytes(model.method):,} bytes",
     )
-
-
-def refuse_again(out: Path, tasks: list[list[str]]) -> None:
-    """Name what the same command wrote before as what it is; only the distilled model of a run is replaced."""
-    from gcab.distillation import MEASURED, METHOD
-    from gcab.runs.model import read_description
-
-    if not (out / "model.json").is_file() or (out / MEASURED).exists():
-        return
-    there = read_description(out)
-    if there["config"]["method"] == METHOD and there["tasks"] == tasks:
-        raise GcabError(
-            f"{out} holds a distilled model of these tasks already: use it, move it away to distil anew, or choose "
-            "another folder (--out)."
-        )

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path, PurePosixPath
-from typing import IO, Literal, Protocol
+from typing import IO, Literal, NoReturn, Protocol
 
 from gcab.errors import GcabError
 
@@ -70,13 +70,26 @@ def existing_folder(root: Path | None, dataset: str) -> Path:
 
 
 def image_files(folder: Path) -> list[Path]:
-    """Every image below a folder in a fixed order; hidden files are skipped, any other file is an error."""
-    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
-    visible = {name: path for name, path in found.items() if not _hidden(name)}
+    """Every image below a folder in a fixed order; hidden files are skipped, any other file is an error.
+
+    So is a folder that cannot be opened: nobody would miss its images.
+    """
+    visible: dict[str, Path] = {}
+    for place, inside, names in os.walk(folder, onerror=cannot_open):
+        inside[:] = [name for name in inside if not _hidden(name)]
+        paths = [Path(place, name) for name in names if not _hidden(name)]
+        visible |= {path.relative_to(folder).as_posix(): path for path in paths if path.is_file()}
     others = [name for name, path in visible.items() if path.suffix.lower() not in IMAGE_SUFFIXES]
     if others:
         raise GcabError(f"'{folder}' holds files that are no images ({listed(others)}): move them elsewhere.")
     return [visible[name] for name in sorted(visible)]
+
+
+def cannot_open(problem: OSError) -> NoReturn:
+    """The sentence for a folder that is closed to us."""
+    raise GcabError(
+        f"'{problem.filename}' cannot be opened ({problem.strerror}): make it readable or remove it."
+    ) from problem
 
 
 def text_lines(file: File) -> list[str]:

@@ -6,14 +6,12 @@ one image in five of each class is the test split, chosen by its relative path, 
 
 import csv
 import hashlib
-import os
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
 
-from gcab.data.archive import IMAGE_SUFFIXES, existing_folder, given_root, image_files, listed
+from gcab.data.archive import IMAGE_SUFFIXES, cannot_open, existing_folder, given_root, image_files, listed
 from gcab.data.decode import image_set
 from gcab.data.images import ImageSet, Split
 from gcab.errors import GcabError
@@ -54,15 +52,9 @@ def _from_folder(root: Path) -> Divided:
 
 def _class_folders(folder: Path) -> Classes:
     try:
-        return _readable_class_folders(folder)
+        visible = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
     except OSError as problem:
-        raise GcabError(
-            f"'{problem.filename}' cannot be opened ({problem.strerror}): make it readable or remove it."
-        ) from problem
-
-
-def _readable_class_folders(folder: Path) -> Classes:
-    visible = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
+        cannot_open(problem)
     loose = [entry.name for entry in visible if entry.is_file() and entry.suffix.lower() in IMAGE_SUFFIXES]
     if loose:
         raise GcabError(f"'{folder}' holds images outside any class folder ({listed(loose)}): move them into one.")
@@ -70,8 +62,6 @@ def _readable_class_folders(folder: Path) -> Classes:
     if not folders:
         raise GcabError(f"'{folder}' has no class folders: put the images of each class in a folder of its own.")
     _check_names(folder, [entry.name for entry in folders])
-    for entry in folders:
-        _check_readable(entry)
     classes = {entry.name: image_files(entry) for entry in folders}
     empty = [name for name, images in classes.items() if not images]
     if empty:
@@ -96,16 +86,6 @@ def _check_names(folder: Path, names: Sequence[str]) -> None:
 def as_read(name: str) -> str:
     """Two names that a person reads as one are one."""
     return unicodedata.normalize("NFC", name.strip())
-
-
-def _check_readable(folder: Path) -> None:
-    """`image_files` passes over a folder that it cannot open as if nothing were in it."""
-
-    def refuse(problem: OSError) -> NoReturn:
-        raise problem
-
-    for _, inside, _ in os.walk(folder, onerror=refuse):
-        inside[:] = [name for name in inside if not name.startswith(".")]
 
 
 def _divide(classes: Classes, root: Path) -> Divided:

@@ -9,7 +9,7 @@ from typing import Any
 
 from gcab.config import TrainingConfig, scenario_preset
 from gcab.errors import GcabError
-from gcab.report.tables import Group, group_runs
+from gcab.report.tables import Group, group_runs, where_tested
 from gcab.runs.folder import RunFolder
 
 Record = dict[str, Any]  # column -> value: a line of a table
@@ -106,9 +106,7 @@ def reduced(runs: Sequence[RunFolder]) -> str:
     said = [f"{in_epochs(few)} a task instead of {full}" for few, full in sorted(cut) if few < full]
     whose = "" if len(said) == len(cut) else " of some runs"
     schedule = [f"Reduced schedule{whose}: {', '.join(said)}"] if said else []
-    tested = [run.held_out for run in runs]
-    held_out = [f"Tested on held-out training images{'' if all(tested) else ' in some runs'}"] if any(tested) else []
-    return ". ".join(schedule + held_out)
+    return ". ".join(filter(None, [*schedule, where_tested(runs, "Tested on {}")]))
 
 
 def accuracies(measured: Sequence[Mapping[str, Any]]) -> Record:

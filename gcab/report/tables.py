@@ -150,7 +150,7 @@ def compare_table(runs: Sequence[RunFolder]) -> Table:
                 label = f"{group.label}, seed {run.seed}: unfinished, {progress(run)}"
                 rows.append([label, NOTHING, *(NOTHING for _ in metrics)])
     columns = ["Method", "Seeds", *(describe(name).title for name in metrics)]
-    note = "Per cent or points; mean ± sample standard deviation over seeds, best ACC_TAG first." + tested_on(runs)
+    note = "Per cent or points; mean ± sample standard deviation over seeds, best ACC_TAG first." + where_tested(runs)
     return Table("Comparison", columns, rows, note)
 
 
@@ -166,14 +166,15 @@ def accuracy_table(runs: Sequence[RunFolder]) -> Table:
             total = [f"{METRICS[name](results):.1f}" if tag else NOTHING for name in ("acc_tag", "acc_taw")]
             rows.append([run_label(group, run), *cells, *[NOTHING] * (tasks - len(cells)), " / ".join(total)])
     columns = ["Run", *(f"Task {task}" for task in range(1, tasks + 1)), "All"]
-    note = "Per cent after the last task: task-agnostic / task-aware." + tested_on(runs)
+    note = "Per cent after the last task: task-agnostic / task-aware." + where_tested(runs)
     return Table("Accuracy per task", columns, rows, note)
 
 
-def tested_on(runs: Sequence[RunFolder]) -> str:
-    """Says so where it was not on the test images."""
+def where_tested(runs: Sequence[RunFolder], sentence: str = " On {}.") -> str:
+    """A sentence for runs that were not tested on the test images; nothing where all were."""
     held_out = [run.held_out for run in runs]
-    return f" On held-out training images{'' if all(held_out) else ' in some runs'}." if any(held_out) else ""
+    images = f"held-out training images{'' if all(held_out) else ' in some runs'}"
+    return sentence.format(images) if any(held_out) else ""
 
 
 def memory_table(runs: Sequence[RunFolder]) -> Table:

@@ -198,8 +198,8 @@ def test_the_same_distillation_once_more_says_that_it_is_there(
     assert main(["distill", *map(str, given)]) == 0
     before = contents(tmp_path)
     assert refused(capsys, *given) == (
-        f"gcab: {tmp_path / 'fast'} holds a distilled model of these tasks already: use it, move it away to distil "
-        "anew, or choose another folder (--out)."
+        f"gcab: {tmp_path / 'fast'} holds a distilled model already: use it, choose another folder (--out), or move "
+        "this one away."
     )
     assert contents(tmp_path) == before
 
