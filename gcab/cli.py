@@ -240,10 +240,10 @@ def evaluate_verb(verb: argparse.Namespace, console: Console) -> None:
 
 def report_verb(verb: argparse.Namespace, console: Console) -> None:
     from gcab.report.figures import save_figures
+    from gcab.report.logs import read_runs
     from gcab.report.report import write_report
-    from gcab.runs.folder import find_runs
 
-    runs = find_runs(verb.runs)
+    runs = read_runs(verb.runs)
     page = verb.out or (runs[0].report if len(runs) == 1 else Path("report.html"))
     figures = runs[0].figures if len(runs) == 1 and verb.out is None else page.with_name(page.stem + "-figures")
     write_report(runs, page)
@@ -252,10 +252,10 @@ def report_verb(verb: argparse.Namespace, console: Console) -> None:
 
 
 def compare_verb(verb: argparse.Namespace, console: Console) -> None:
+    from gcab.report.logs import read_runs
     from gcab.report.tables import compare_table
-    from gcab.runs.folder import find_runs
 
-    console.print(compare_table(find_runs(verb.runs)))
+    console.print(compare_table(read_runs(verb.runs)))
 
 
 def bench_verb(verb: argparse.Namespace, console: Console) -> None:

@@ -1,6 +1,7 @@
 """The command line of: figure."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,7 +39,7 @@ def register(verb: AddVerb) -> None:
     figure.add_argument("given", type=Path, nargs="*", metavar="RUN", help="draw these run folders; train nothing")
     figure.add_argument("--data", type=Path, metavar="DIR", help="folder of the data set (not for digits)")
     figure.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR", help="where runs are kept (runs)")
-    figure.add_argument("--out", type=Path, metavar="DIR", help="where to write (results/NAME-...)")
+    figure.add_argument("--out", type=Path, metavar="DIR", help="where to write, over what is there (results/NAME-...)")
     figure.add_argument("--scenario", nargs="+", default=[], metavar="NAME", help="instead of the recipe's own")
     figure.add_argument("--epochs", type=int, metavar="N", help="a task, instead of the recipe's own")
     figure.add_argument("--seeds", default="1", metavar="N,...", help="run every row with each of these (1)")
@@ -63,9 +64,9 @@ def figure_verb(verb: argparse.Namespace, console: Console) -> None:
     runs = given_runs(verb) if verb.given else made_runs(verb, console)
     if runs is None:
         return
-    from gcab.paper.publishing import default_folder, publish
+    from gcab.paper.publishing import publish
 
-    out = verb.out or default_folder(verb.name, runs)
+    out = verb.out or own_folder(verb.name, runs)
     console.print(publish(verb.name, runs, out, verb.command))
     console.print(f"Folder: {out}", highlight=False, markup=False, soft_wrap=True)
 
@@ -73,13 +74,13 @@ def figure_verb(verb: argparse.Namespace, console: Console) -> None:
 def given_runs(verb: argparse.Namespace) -> "list[RunFolder]":
     """Those on the command line; models that are there are timed where the figure is about time."""
     from gcab.paper.recipes import RECIPES
-    from gcab.runs.folder import find_runs
+    from gcab.report.logs import read_runs
 
     given = {option: getattr(verb, option) for option in ("only", "epochs", "scenario", "set", "dry_run")}
     for option, value in {**given, "at_once": verb.at_once > 1, "seeds": verb.seeds != "1"}.items():
         if value:
             raise GcabError(f"--{option.replace('_', '-')} is for a recipe's own runs: leave out the RUN folders.")
-    runs = find_runs(verb.given)
+    runs = read_runs(verb.given)
     if RECIPES[verb.name].timed:
         from gcab.devices import choose_device
         from gcab.paper.timing import time_models
@@ -95,6 +96,7 @@ def made_runs(verb: argparse.Namespace, console: Console) -> "list[RunFolder] | 
     from gcab.devices import choose_device
     from gcab.paper.jobs import chosen, plan, run_jobs, say
     from gcab.paper.recipes import RECIPES
+    from gcab.report.logs import check_log
 
     jobs = plan(RECIPES[verb.name], verb.runs, verb.scenario, seeds_of(verb.seeds), verb.epochs, settings_of(verb.set))
     now = chosen(jobs, verb.only)
@@ -111,7 +113,25 @@ def made_runs(verb: argparse.Namespace, console: Console) -> "list[RunFolder] | 
     for number, job in enumerate(jobs, start=1):
         if job.state() != "finished":
             say(console, f"not done yet: {number}, {job.name}: {job.state()}")
-    return [run for job in jobs if (run := job.run()) is not None and run.final()]
+    runs = [run for job in jobs if (run := job.run()) is not None and run.final()]
+    for run in runs:
+        check_log(run)
+    return runs
+
+
+def own_folder(name: str, runs: "Sequence[RunFolder]") -> Path:
+    """Where a figure is written unless told; a figure that is there may be extended or drawn again, but not lost."""
+    from gcab.paper.publishing import default_folder
+    from gcab.runs.folder import RunFolder
+
+    folder, drawn = default_folder(name, runs), {run.log() for run in runs}
+    for there in sorted(folder.rglob("metrics.jsonl")):
+        if RunFolder.open(there.parent).log() not in drawn:
+            raise GcabError(
+                f"{folder} has the figure of another run ({there.parent.relative_to(folder)}), which this one would "
+                "replace: give the same command with --out DIR, its runs are kept."
+            )
+    return folder
 
 
 def show(jobs: "list[Job]", now: "list[Job]", data: Path | None, console: Console) -> None:

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from gcab.errors import GcabError
 from gcab.paper.evidence import Record
 from gcab.report.plotting import clip, legend_below, panels
+from gcab.report.tables import flat_settings
 from gcab.runs.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 Arrays = dict[str, NDArray[Any]]
 Pair = tuple[RunFolder, RunFolder]  # without PFR, with it
 
+COMPARED = ("options.drift", "options.compensation")
 COLUMNS = ("(a) after task 1", "(b) without PFR", "(c) with PFR", "(d) with PFR, compensated")
 SHOWN_TASKS = (2, 3, 4, 5)  # and the last: appendix "Additional Embedding Visualizations"
 POINTS = 150  # a panel
@@ -42,17 +45,39 @@ def records(runs: Sequence[RunFolder]) -> list[Record]:
 
 
 def pairs(runs: Sequence[RunFolder]) -> dict[str, Pair]:
-    """Scenario -> a run without PFR and one with it, of the first seed that has both."""
-    found: dict[str, dict[tuple[int, str], RunFolder]] = {}
-    for run in runs:
-        if run.method == "gcab" and run.arrays_names("embedding-"):
-            found.setdefault(run.scenario, {}).setdefault((run.seed, str(run.config["options"]["drift"])), run)
-    chosen = {}
-    for scenario, of_scenario in found.items():
-        seeds = [seed for seed, drift in sorted(of_scenario) if drift == "none" and (seed, "pfr") in of_scenario]
-        if seeds:
-            chosen[scenario] = of_scenario[seeds[0], "none"], of_scenario[seeds[0], "pfr"]
-    return chosen
+    """Scenario -> a run without PFR and one with it that differ in nothing else, of the first seed that has both."""
+    usable = [run for run in runs if run.method == "gcab" and run.arrays_names("embedding-")]
+    found: dict[str, list[Pair]] = {}
+    for pair in product(usable, usable):
+        drifts = [run.config["options"]["drift"] for run in pair]
+        if drifts == ["none", "pfr"] and len({(run.scenario, run.seed) for run in pair}) == 1:
+            found.setdefault(pair[0].scenario, []).append(pair)
+    return {scenario: comparable(sorted(candidates, key=seed_of)) for scenario, candidates in found.items()}
+
+
+def seed_of(pair: Pair) -> int:
+    return pair[0].seed
+
+
+def comparable(candidates: Sequence[Pair]) -> Pair:
+    """The first pair that differs in nothing but what the figure is about; there must be one."""
+    differences = [difference(pair) for pair in candidates]
+    if all(differences):
+        without, with_pfr = (run.path for run in candidates[0])
+        raise GcabError(
+            f"the figure embedding cannot compare {without} with {with_pfr}, which differ in {differences[0]}: give "
+            "two runs that differ in options.drift and options.compensation alone."
+        )
+    return candidates[differences.index("")]
+
+
+def difference(pair: Pair) -> str:
+    """The first setting that differs and is not what the figure is about, with both values; nothing where none does."""
+    without, with_pfr = (dict(flat_settings(run.config)) for run in pair)
+    for key in dict.fromkeys([*without, *with_pfr]):
+        if key not in COMPARED and without.get(key) != with_pfr.get(key):
+            return f"{key} ({without.get(key)} and {with_pfr.get(key)})"
+    return ""
 
 
 def tasks_of(pair: Pair) -> list[int]:

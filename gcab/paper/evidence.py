@@ -3,31 +3,77 @@
 import json
 import statistics
 from collections.abc import Mapping, Sequence
-from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from gcab.config import TrainingConfig, scenario_preset
 from gcab.errors import GcabError
+from gcab.report.logs import flaws
 from gcab.report.tables import Group, group_runs, where_tested
 from gcab.runs.folder import RunFolder
 
 Record = dict[str, Any]  # column -> value: a line of a table
 TITLES = {"gcab": "GCAB", "gcab-fast": "GCAB-Fast", "finetune": "Fine-tuning", "joint": "Joint training", "er": "ER"}
-MEASURED = {"acc_tag": float, "acc_taw": float, "task_identification": float, "parameters": int, "bytes": int}
-DISTILLED: Mapping[str, type] = {
-    "options.capacity": float,
-    "seconds": float,
-    **{f"{model}.{name}": kind for model in ("gcab", "gcab-fast") for name, kind in MEASURED.items()},
-}
-TIMED: Mapping[str, type] = {"models": dict, "tasks": int, "device": str}
+
+
+class Network(TypedDict):
+    gates: bool
+
+
+class GcabOptions(TypedDict):
+    """What is read of a gcab run's settings."""
+
+    drift: str
+    compensation: bool
+    lambda_gcab: float
+    lambda_pfr: float
+    network: Network
+
+
+class FastOptions(TypedDict):
+    capacity: float
+
+
+class Measured(TypedDict):
+    acc_tag: float
+    acc_taw: float
+    task_identification: float
+    parameters: int
+    bytes: int
+
+
+# What is read of fast.json.
+Distilled = TypedDict("Distilled", {"options": FastOptions, "seconds": float, "gcab": Measured, "gcab-fast": Measured})
+
+
+class Seconds(TypedDict):
+    plain: float
+    recorded: NotRequired[float]
+
+
+class Model(TypedDict):
+    parameters: int
+    macs: int
+    encoder_macs: int
+    seconds: Seconds
+
+
+class Timed(TypedDict):
+    """What is read of runtime-*.json."""
+
+    models: dict[str, Model]
+    tasks: int
+    device: str
 
 
 def finished(runs: Sequence[RunFolder]) -> list[RunFolder]:
-    """Runs that have a result; there must be one."""
+    """Runs that have a result, and the settings that rows are named by; there must be one."""
     found = [run for run in runs if run.final()]
     if not found:
         raise GcabError("none of these runs is finished: the command that started one continues it.")
+    for run in found:
+        for flaw in flaws(run.config["options"], GcabOptions, "config.options") if run.method == "gcab" else ():
+            raise GcabError(f"{run.path / 'config.json'} is damaged ({flaw}): restore it, or train the run again.")
     return found
 
 
@@ -50,7 +96,7 @@ def fast_title(group: Group) -> str:
 
 def distillations(run: RunFolder) -> dict[float, dict[str, Any]]:
     """Capacity -> what `gcab distill` measured, the smallest first."""
-    found = [read_json(path, DISTILLED) for path in run.path.glob("fast-*/fast.json")]
+    found = [read_json(path, Distilled) for path in run.path.glob("fast-*/fast.json")]
     return {figures["options"]["capacity"]: figures for figures in sorted(found, key=_capacity)}
 
 
@@ -70,17 +116,16 @@ def teachers(group: Group) -> list[Mapping[str, Any]]:
 
 def timings(run: RunFolder) -> list[dict[str, Any]]:
     """What was measured of a run's models, one for each device."""
-    return [read_json(path, TIMED) for path in sorted(run.path.glob("runtime-*.json"))]
+    return [read_json(path, Timed) for path in sorted(run.path.glob("runtime-*.json"))]
 
 
-def read_json(path: Path, needed: Mapping[str, type]) -> dict[str, Any]:
-    """A file of ours, which must have values of these types at these dotted places."""
+def read_json(path: Path, kind: Any) -> dict[str, Any]:
+    """A file of ours, which must be of this type."""
     try:
         content: dict[str, Any] = json.loads(path.read_bytes())
-        for place, kind in needed.items():
-            if not isinstance(reduce(lambda part, key: part[key], place.split("."), content), kind):
-                raise TypeError(f"{place} has the wrong type")
-    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        if flaw := next(flaws(content, kind), None):
+            raise ValueError(flaw)
+    except (OSError, ValueError) as error:
         raise GcabError(f"{path} is damaged ({error}): delete it and run the same command again.") from None
     return content
 

@@ -23,7 +23,7 @@ from gcab.paper.evidence import (
 )
 from gcab.paper.published import ABLATION, ACCURACY, MEMORY, REPLAY, RUNTIME
 from gcab.paper.recipes import SWEEPS
-from gcab.report.tables import MEGABYTE, Group
+from gcab.report.tables import MEGABYTE, Group, group_runs
 from gcab.runs.folder import RunFolder
 
 MARK = {True: "✓", False: ""}
@@ -80,7 +80,8 @@ def published(scenario: str, method: str) -> Record:
 
 def ablation(runs: Sequence[RunFolder]) -> list[Record]:
     """One component after the other, in the paper's order; first without class statistics, which the paper has not."""
-    lines = []
+    lines: list[Record] = []
+    owners: list[Group] = []
     for scenario, groups in by_scenario(runs).items():
         for group in groups:
             config = group.runs[0].config
@@ -89,6 +90,7 @@ def ablation(runs: Sequence[RunFolder]) -> list[Record]:
             if len({epochs_of(other.runs[0]) for other in groups}) > 1:
                 apart.append(in_epochs(epochs_of(group.runs[0])))
             for name, statistics, measured in decisions(group):
+                owners.append(group)
                 lines.append(
                     {
                         "Scenario": scenario,
@@ -103,12 +105,28 @@ def ablation(runs: Sequence[RunFolder]) -> list[Record]:
                         "Seconds": mean(group.values("seconds")),
                     }
                 )
+    tell_apart(lines, owners)
     names = [line["Row"].partition(",")[0] for line in lines]
     order = {name: place for place, name in reversed(list(enumerate([*COMPONENTS, *names])))}
     return sorted(
         lines,
         key=lambda line: (line["Scenario"], bool(line["Class statistics"]), order[line["Row"].partition(",")[0]]),
     )
+
+
+def tell_apart(lines: Sequence[Record], owners: Sequence[Group]) -> None:
+    """Name rows that would be drawn over each other by what sets the groups behind them apart, too."""
+    rows: dict[tuple[str, str], list[tuple[Record, Group]]] = {}
+    for line, owner in zip(lines, owners, strict=True):
+        rows.setdefault((line["Scenario"], line["Row"]), []).append((line, owner))
+    for (_, row), members in rows.items():
+        if len({line["Class statistics"] for line, _ in members}) < len(members):
+            groups = {id(owner): owner for _, owner in members}
+            relabelled = group_runs([run for group in groups.values() for run in group.runs])
+            labels = {key: group.label for key, group in zip(groups, relabelled, strict=True)}
+            for line, owner in members:
+                apart = labels[id(owner)].removeprefix(owner.method).strip(" ,()").split(", ")
+                line["Row"] = ", ".join(filter(None, dict.fromkeys([*row.split(", "), *apart])))
 
 
 def decisions(group: Group) -> list[tuple[str, bool, list[Record]]]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gcab.config import scenario_preset
 from gcab.errors import GcabError
 from gcab.paper import drawings, embedding, numbers
 from gcab.paper.evidence import Record, epochs_of, finished, reduced
@@ -84,7 +85,7 @@ EXHIBITS: dict[str, Exhibit] = {
         drawings.memory,
         "a finished run",
         "Kept between tasks, MB = 1 000 000 bytes (the paper's MB of 1 048 576 are converted). GCAB-Fast at 80 %.",
-        ("Epochs", "Parameters, M", "Images, MB", "Class statistics, MB", "Seeds", "ACC_TAW", "ACC_TAW ±"),
+        ("Epochs", "Parameters, M", "Images, MB", "Class statistics, MB", "ACC_TAW", "ACC_TAW ±"),
         files=(STUDENT,),
     ),
 }
@@ -205,8 +206,8 @@ def default_folder(name: str, runs: Sequence[RunFolder]) -> Path:
     """results/NAME-data set-tasks-epochs, such as results/main-cifar100-5-10-500-epochs."""
     scenarios: dict[str, set[int]] = {}
     for run in runs:
-        data, _, tasks = run.scenario.partition("/")
-        scenarios.setdefault(data, set()).add(int(tasks))
+        preset = scenario_preset(run.scenario)
+        scenarios.setdefault(preset["scenario.dataset"], set()).add(preset["scenario.tasks"])
     where = [part for data, tasks in scenarios.items() for part in (data, *map(str, sorted(tasks)))]
     epochs = map(str, sorted({epochs_of(run) for run in runs}))
     return Path("results") / "-".join([name, *where, *epochs, "epochs"])

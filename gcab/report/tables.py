@@ -125,7 +125,7 @@ def group_runs(runs: Sequence[RunFolder], elsewhere: Sequence[RunFolder] = ()) -
         members.setdefault((run.group, seen[run.group, run.seed]), []).append(run)
         seen[run.group, run.seed] += 1
     groups = [sorted(group, key=lambda run: run.seed) for group in members.values()]
-    settings = [dict(_settings(group[0].config)) for group in groups]
+    settings = [dict(flat_settings(group[0].config)) for group in groups]
     others = [run.config for run in elsewhere]
     labels = [_label(own, settings, others) for own in settings]
     labels = [f"{label}, run again" if again else label for label, (_, again) in zip(labels, members, strict=True)]
@@ -214,11 +214,11 @@ def _mean_and_deviation(values: Sequence[float]) -> str:
     return f"{mean} ± {statistics.stdev(values):.1f}" if len(values) > 1 else mean
 
 
-def _settings(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat_settings(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Flatten a configuration to dotted keys, less what a label says anyway."""
     for key, value in config.items():
         if isinstance(value, Mapping):
-            yield from _settings(value, f"{prefix}{key}.")
+            yield from flat_settings(value, f"{prefix}{key}.")
         elif prefix or key != "seed":
             yield f"{prefix}{key}", value
 

@@ -292,6 +292,8 @@ def _read_document(path: Path) -> dict[str, Any]:
         _ = document["tasks"], document["versions"]["gcab"]
     except (KeyError, TypeError):
         raise GcabError(f"{file} is damaged (an entry is missing): {advice}") from None
+    if not isinstance(document["config"]["seed"], int):
+        raise GcabError(f"{file} is damaged (config.seed is not a whole number): {advice}")
     if written != FORMAT:
         raise GcabError(
             f"{file} has format {written}, this gcab reads format {FORMAT}: "

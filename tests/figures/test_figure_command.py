@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from functools import reduce
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -213,6 +214,23 @@ def test_given_runs_alone_are_drawn_and_a_results_folder_can_be_drawn_again(
     assert json.loads((out / "ablation.json").read_text())["lines"] == document["lines"]
 
 
+def test_a_figure_may_grow_but_is_not_replaced_by_one_of_other_runs(
+    pair: list[RunFolder], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    one, other = (run.path for run in pair)
+    out = Path("results") / "ablation-digits-2-1-epochs"
+    assert f"Folder: {out}" in said(capsys, "ablation", one)
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    refused = said(capsys, "ablation", other)
+    assert f"{out} has the figure of another run (digits/2/gcab/1-{pair[0].group.rpartition('/')[2]})" in refused
+    assert "--out DIR" in refused
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    assert "Folder: elsewhere" in said(capsys, "ablation", other, "--out", "elsewhere")
+    assert f"Folder: {out}" in said(capsys, "ablation", one, other), "nothing is lost"
+    assert len(json.loads((out / "ablation.json").read_text())["runs"]) == 2
+
+
 def test_a_given_model_is_timed(copied: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = find_runs([copied])[0]
     said(capsys, "runtime", run.path, "--device", "cpu", "--out", tmp_path / "out")
@@ -257,7 +275,7 @@ def test_bad_input_is_one_sentence(
     states = {job.path: job.state() for job in jobs_of("embedding", copied, "digits/2")}
     assert states[unfinished] == "2 of 2 tasks learned"
     with pytest.raises(GcabError, match="file is damaged"):
-        read_json(file, {})
+        read_json(file, dict[str, Any])
     assert seeds_of("3, 1,3") == (3, 1)
 
 
@@ -316,6 +334,8 @@ def test_json_of_another_shape_is_damaged(copied: Path, content: str, capsys: py
     (run.path / "runtime-cpu.json").write_text(content)
     shutil.rmtree(run.model)
     assert "runtime-cpu.json is damaged" in said(capsys, "runtime", run.path)
+    (run.path / "runtime-cpu.json").write_text('{"models": {"GCAB": {}}, "tasks": 2, "device": "CPU"}')
+    assert "is damaged (models.GCAB.parameters is missing)" in said(capsys, "runtime", run.path)
 
 
 def test_what_a_run_has_lost_is_named(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -370,7 +390,7 @@ def test_a_clock_takes_any_student_and_others_say_when_they_make_one_again(
     capsys.readouterr()
     run_job(replace(wanting, timed=False), None, torch.device("cpu"), Console(width=200), "title", "")
     assert "title: fast-80 was made with other settings and is made again" in capsys.readouterr().out
-    assert read_json(run.path / "fast-80" / "fast.json", {})["options"]["distillation_steps"] == 2
+    assert read_json(run.path / "fast-80" / "fast.json", dict[str, Any])["options"]["distillation_steps"] == 2
 
 
 def test_runs_of_the_fast_method_are_drawn_too(tmp_path: Path) -> None:
@@ -397,6 +417,88 @@ def test_series_of_different_schedules_are_different_lines(tmp_path: Path) -> No
     top = EXHIBITS["hyperparameters"].figure(runs, lines).axes[0]
     labels = {str(label) for label in top.get_legend_handles_labels()[1]}
     assert {"digits/2, 1 epoch", "digits/2, 2 epochs", "digits/2, 1 epoch, heads alone"} < labels
+
+
+def changed(run: RunFolder, **settings: Any) -> RunFolder:
+    """The same run as if it had been started with other settings, by their dotted places."""
+    document = json.loads(json.dumps(run.document))
+    for place, value in settings.items():
+        *sections, name = place.split(".")
+        reduce(lambda section, key: section[key], sections, document["config"])[name] = value
+    return RunFolder(run.path, document)
+
+
+def test_rows_of_the_ablation_that_several_runs_answer_are_told_apart(pair: list[RunFolder]) -> None:
+    runs = [pair[0], pair[1], changed(pair[1], **{"options.lambda_pfr": 9.0}), changed(pair[1], seed=2)]
+    lines = numbers.ablation(runs)
+    assert [(line["Row"], line["Class statistics"], line["Seeds"]) for line in lines] == [
+        ("gates alone", "", 1),
+        ("PFR without compensation, lambda_pfr=2.0", "", 2),
+        ("PFR without compensation, lambda_pfr=9.0", "", 1),
+        ("compensation, lambda_pfr=2.0", "", 2),
+        ("compensation, lambda_pfr=9.0", "", 1),
+        ("gates alone", "✓", 1),
+        ("compensation, lambda_pfr=2.0", "✓", 2),
+        ("compensation, lambda_pfr=9.0", "✓", 1),
+    ]
+    axes = EXHIBITS["ablation"].figure(runs, lines).axes[0]
+    places = [text.get_position()[1] for text in axes.texts]
+    assert len(set(places)) == len(places) == len(lines), "no number lies on another"
+    again = [line["Row"] for line in numbers.ablation([pair[0], changed(pair[0])])]
+    assert again == ["gates alone", "gates alone, run again"] * 2
+    official = [changed(pair[0], profile="official", **{"training.lr": rate}) for rate in (0.1, 0.2)]
+    assert {line["Row"] for line in numbers.ablation(official)} == {
+        "gates alone, official, lr=0.1",
+        "gates alone, official, lr=0.2",
+    }
+
+
+def test_the_embedding_compares_runs_that_differ_in_nothing_else(
+    pair: list[RunFolder], copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    longer = [changed(run, **{"training.epochs": 2}) for run in pair]
+    assert embedding.pairs([longer[0], *pair]) == {"digits/2": (pair[0], pair[1])}, "not the first, but one that fits"
+    with pytest.raises(GcabError, match=r"differ in training.epochs \(1 and 2\): give two runs that differ in options"):
+        embedding.pairs([pair[0], longer[1]])
+    assert embedding.pairs([pair[0], changed(pair[1], seed=2)]) == {}
+    with_pfr = next(run for run in find_runs([copied]) if run.config["options"]["drift"] == "pfr")
+    other = changed(with_pfr, **{"encoder.width": 32})
+    (with_pfr.path / "config.json").write_text(json.dumps(other.document))
+    assert "which differ in encoder.width (16 and 32): give two runs" in said(capsys, "embedding", copied)
+
+
+def test_the_number_of_seeds_is_told_wherever_lines_differ_in_it(pair: list[RunFolder], tmp_path: Path) -> None:
+    runs = [changed(run, **{"scenario.name": "cifar100/10"}) for run in pair]
+    shown = publish("memory", [*runs, changed(runs[1], seed=2)], tmp_path, "")
+    seeds = shown.columns.index("Seeds")
+    assert [row[seeds] for row in shown.rows][:2] == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "flaw"),
+    [
+        ("options.drift", None, "config.options.drift is null, not text"),
+        ("options.compensation", 1, "config.options.compensation is 1, not true or false"),
+        ("options.network", {}, "config.options.network.gates is missing"),
+        ("options.lambda_pfr", "2", 'config.options.lambda_pfr is "2", not a number'),
+        ("scenario.name", "digits", "unknown scenario 'digits'"),
+    ],
+)
+def test_settings_that_rows_are_named_by(
+    place: str,
+    value: Any,
+    flaw: str,
+    copied: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = find_runs([copied])[0]
+    (run.path / "config.json").write_text(json.dumps(changed(run, **{place: value}).document))
+    for name in ("ablation", "embedding", "hyperparameters"):
+        assert flaw in said(capsys, name, run.path)
+    assert not (tmp_path / "results").exists()
 
 
 def test_which_row_of_the_ablation_a_run_is() -> None:
