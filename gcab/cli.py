@@ -11,7 +11,7 @@ from typing import NoReturn
 from rich.console import Console
 from rich.markup import escape
 
-from gcab.commands import distill, export, figure, learn, predict, serve
+from gcab.commands import distill, evaluate, export, figure, learn, predict, serve
 from gcab.commands.verbs import Call, settings_of
 from gcab.errors import GcabError, unknown
 from gcab.launch import Launch, one_voice
@@ -102,10 +102,7 @@ def make_parser(given: Sequence[str]) -> Parser:
     if given[:1] == ["train"]:  # its settings need torch, which takes a second to load
         add_train_arguments(train, given)
 
-    evaluate = verb("evaluate", evaluate_verb, "test a run's model again and compare with what the run recorded")
-    evaluate.add_argument("run", type=Path, metavar="RUN", help="a run folder")
-    evaluate.add_argument("--data", type=Path, metavar="DIR", help="folder of the data set")
-    evaluate.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
+    evaluate.register(verb)
 
     report = verb("report", report_verb, "write one self-contained HTML page (and PNG, SVG figures) about runs")
     report.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run folders, or folders of runs")
@@ -221,21 +218,6 @@ def train_verb(verb: argparse.Namespace, console: Console) -> None:
         highlight=False,
         soft_wrap=True,
     )
-
-
-def evaluate_verb(verb: argparse.Namespace, console: Console) -> None:
-    from gcab.devices import choose_device
-    from gcab.experiment import evaluate_run
-    from gcab.runs.folder import RunFolder
-
-    run = RunFolder.open(verb.run)
-    tested = evaluate_run(run, verb.data, choose_device(verb.device))
-    names = ("acc_tag", "acc_taw", "task_identification")
-    for name in names:
-        before = "nothing" if tested.recorded[name] is None else f"{tested.recorded[name]:.2f} %"
-        console.print(f"{name}: {tested.now[name]:.2f} % (recorded {before})", highlight=False)
-    for part, alone in tested.parts.items():
-        console.print(f"{part}: {' / '.join(f'{alone[name]:.2f}' for name in names)} %", highlight=False)
 
 
 def report_verb(verb: argparse.Namespace, console: Console) -> None:

@@ -1,9 +1,10 @@
 """From a model with a pass per task to GCAB-Fast with one: for a run, with its test figures, and for a model in use."""
 
+import math
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,17 +13,18 @@ from torch import Tensor
 
 from gcab.assemble import load_method, save_method
 from gcab.calibration import Calibration
-from gcab.config import Overrides, RunConfig, override
+from gcab.config import Overrides, RunConfig, leaves, override
 from gcab.devices import suitable_threads
 from gcab.errors import GcabError, unknown
-from gcab.evaluation.metrics import results_from_records, summary
+from gcab.evaluation.metrics import results_from_records, summary, summary_of_view
 from gcab.experiment import Data, load_data, make_evaluator
 from gcab.lesson import Lesson, logits_of
 from gcab.methods.gcab import Gcab, GcabOptions
-from gcab.methods.gcab_fast import GcabFast, GcabFastOptions, distill, fast_options
+from gcab.methods.gcab_fast import GcabFast, GcabFastOptions, distill, divergence, fast_options
 from gcab.methods.method import Method, Task, TaskImages, Watch, ignore, parameter_count, state_bytes
+from gcab.model.folded import FoldedDecoder
 from gcab.runs.files import write_json
-from gcab.runs.folder import RunFolder, device_name, environment
+from gcab.runs.folder import RunFolder, environment, hardware
 from gcab.runs.model import GENERATION, read_description
 
 if TYPE_CHECKING:
@@ -33,6 +35,9 @@ HELD_OUT = 0.2  # of the last task's images, where the model is calibrated
 CAPACITY = "options.capacity"
 MEASURED = "fast.json"  # what a run's distillation writes beside the model
 LEFT = {MEASURED, "model.json", "weights.safetensors", "lock"}  # all that it leaves in its folder
+SHOWN = {"acc_tag": "ACC_TAG", "acc_taw": "ACC_TAW"}
+ACCURACIES = (*SHOWN, "task_identification")
+NOTABLE = 1.0  # points of an accuracy: more than another device's rounding, or bfloat16's, makes of a model
 
 
 def prepare(
@@ -41,8 +46,7 @@ def prepare(
     """The teacher and the settings of its student; what cannot be distilled is refused before any work."""
     if not isinstance(method, Gcab):
         raise GcabError(f"a model of the method {config.method} has no passes to distil: only gcab has.")
-    own = {item.name for item in fields(GcabFastOptions)} - {item.name for item in fields(GcabOptions)}
-    known = {f"options.{name}" for name in own} - {CAPACITY}
+    known = distillation_settings(config.profile)
     for key in settings or {}:
         if key == CAPACITY:
             raise GcabError(f"the capacity is given by itself, not as the setting {CAPACITY}: use --capacity.")
@@ -54,7 +58,15 @@ def prepare(
             f"this model is one pass with a capacity of {percent(capacity)} % already: "
             "to distil it once more would gain nothing, unless to another --capacity."
         )
-    return method, override(changed, settings or {})
+    own = {} if isinstance(method, GcabFast) else known  # a student has chosen before
+    return method, override(changed, {**own, **(settings or {})})
+
+
+def distillation_settings(profile: str) -> dict[str, Any]:
+    """What a profile has for a distillation beside the settings of a run; the capacity is given by itself."""
+    options = override(RunConfig(options=GcabFastOptions()), GcabFast.profiles.get(profile, {})).options
+    of_run = {key for key, _, _ in leaves(GcabOptions(), "options.")}
+    return {key: value for key, _, value in leaves(options, "options.") if key not in of_run and key != CAPACITY}
 
 
 def distil(teacher: Gcab, config: RunConfig, images: Tensor, watch: Watch = ignore) -> GcabFast:
@@ -73,14 +85,16 @@ def fast_folder(run: RunFolder, capacity: float) -> Path:
     return run.path / f"fast-{percent(capacity)}"
 
 
-def require_finished(run: RunFolder) -> None:
-    """A student of some of the tasks would pass for the whole run's once that has ended."""
-    if run.final() is None:
+def require_finished(run: RunFolder) -> dict[str, Any]:
+    """What the run ended with; a student of some of the tasks would pass for the whole run's once that has ended."""
+    final = run.final()
+    if final is None:
         done = len({record["task"] for record in run.records("task")})
         raise GcabError(
             f"the run {run.path} has learned {done} of {len(run.tasks)} tasks: the command that started it continues "
             "it, then it can be distilled."
         )
+    return final
 
 
 def require_free(folder: Path, run: RunFolder | None = None) -> None:
@@ -127,7 +141,7 @@ def distil_run(
 ) -> dict[str, Any]:
     """Distil a run's model with the training images of its last task; what both models do with the test images."""
     folder = out or fast_folder(run, capacity)
-    require_finished(run)
+    recorded = require_finished(run)
     require_free(folder, run)
     method, config, description = load_method(run.model)
     teacher, changed = prepare(method.to(device), config, capacity, settings)
@@ -142,14 +156,16 @@ def distil_run(
     figures = {
         **environment(),
         "command": command,
-        "device": device_name(device),
+        **hardware(device),
         "run": str(run.path),
         "model": str(folder),
         "seed": config.seed,
         "options": asdict(changed.options),
         "images": len(images),
         "seconds": seconds,
+        "divergence": imitation(teacher, student, images, device),
         "teacher": config.method,
+        "recorded": only_accuracies(recorded),
         "gcab": measured(teacher, data, tasks, device),
         METHOD: measured(student, data, tasks, device),
     }
@@ -159,15 +175,52 @@ def distil_run(
 
 
 def measured(method: Method, data: Data, tasks: tuple[Task, ...], device: torch.device) -> dict[str, Any]:
-    """Accuracy on the test images of all tasks, in per cent, and size."""
-    record, _, _ = make_evaluator(method, data, device).record(tasks, {})
-    result = summary(results_from_records([record]))
+    """Accuracy on the test images of all tasks, in per cent, of the whole and of its parts alone; and size."""
+    evaluator = make_evaluator(method, data, device)
+    record, _, _ = evaluator.record(tasks, {})
+    parts = {name: summary_of_view(record, view) for name, view in evaluator.views(tasks).items()}
     return {
-        **{name: result[name] for name in ("acc_tag", "acc_taw", "task_identification")},
+        **only_accuracies(summary(results_from_records([record]))),
+        "views": {name: only_accuracies(result) for name, result in parts.items()},
         "capacity": method.capacity(),
         "parameters": parameter_count(method),
         "bytes": state_bytes(method),
     }
+
+
+def only_accuracies(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What one evaluation tells; the other metrics need those after earlier tasks."""
+    return {name: result[name] for name in ACCURACIES}
+
+
+def imitation(teacher: Gcab, student: GcabFast, images: Tensor, device: torch.device) -> float:
+    """KL(teacher || student) of their heads alone, a mean over the images as they are, at temperature 1."""
+    heads = [method.decision(FoldedDecoder(method.network), statistics=False) for method in (teacher, student)]
+    wanted, given = (logits_of(teacher, images, device, decide) for decide in heads)
+    found = float(divergence(wanted, given, temperature=1.0))
+    if not math.isfinite(found):
+        raise GcabError(
+            f"the student has lost its way (KL {found}): give a lower learning rate than "
+            f"{student.options.distillation_lr:g}, as with --set options.distillation_lr=0.001."
+        )
+    return found
+
+
+def departs(measured: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
+    """Whether a model does something else than its run's log says."""
+    return any(abs(measured[name] - recorded[name]) > NOTABLE for name in SHOWN)
+
+
+def departure(figures: Mapping[str, Any]) -> str | None:
+    """Says so in a sentence, of what `distil_run` measured."""
+    if not departs(figures["gcab"], figures["recorded"]):
+        return None
+    now = " and ".join(f"{title} {figures['gcab'][name]:.2f} %" for name, title in SHOWN.items())
+    then = " and ".join(f"{figures['recorded'][name]:.2f} %" for name in SHOWN)
+    return (
+        f"The run's model reaches {now} here, where its log has {then}: these are not the images it was tested on, "
+        f"or it has changed since; see that --data is the run's own ({MEASURED} keeps both)."
+    )
 
 
 def distilled(

@@ -17,12 +17,12 @@ from gcab.data.images import ImageSet
 from gcab.data.registry import dataset
 from gcab.devices import suitable_threads
 from gcab.errors import GcabError
-from gcab.evaluation.evaluate import Evaluator
+from gcab.evaluation.evaluate import Evaluator, accuracies
 from gcab.evaluation.metrics import results_from_records, summary, summary_of_view
 from gcab.methods.method import Method, Task, TaskImages
 from gcab.ranks import rank, world
 from gcab.runs.checkpoint import CheckpointStore
-from gcab.runs.folder import RunFolder, device_name, environment
+from gcab.runs.folder import RunFolder, environment, hardware
 from gcab.runs.lock import RunLock
 from gcab.runs.shared import SharedRun
 from gcab.scenario import Scenario, TaskStream
@@ -77,8 +77,9 @@ def run_experiment(
     with RunLock(path) if rank() == 0 else nullcontext():
         document = {
             **environment(),
+            **hardware(device, world()),
+            "precision": "bfloat16" if config.training.in_bfloat16(on_gpu=device.type == "cuda") else "float32",
             "format": 1,
-            "device": f"{world()} x {device_name(device)}" if world() > 1 else device_name(device),
             "command": command,
             "config": to_dict(config),
             "tasks": [list(task.names) for task in data.scenario.tasks],
@@ -196,7 +197,7 @@ class Experiment:
             self.run.save_arrays(f"features-{number:02d}", features=reference.half().numpy())
         embeddings = None if self.method.joint else self.evaluator.embeddings(self.tasks[0])
         if embeddings is not None:
-            self.run.save_arrays(f"embedding-{number:02d}", **embeddings)
+            self.run.save_embedding(number, embeddings)
         self.write(record)
 
     def references(self, task: Task) -> dict[int, Tensor]:
@@ -265,6 +266,9 @@ def make_evaluator(method: Method, data: Data, device: torch.device) -> Evaluato
     return Evaluator(method, TaskImages(data.test.images, data.scenario.relabel(data.test.labels)), device)
 
 
+WHOLE = "whole"  # the name of a method's own decision beside those of its parts
+
+
 @dataclass(frozen=True)
 class Tested:
     """Summaries of a run's saved model, for the tasks it has learned."""
@@ -272,20 +276,29 @@ class Tested:
     now: dict[str, Any]
     recorded: dict[str, Any]
     parts: dict[str, dict[str, Any]]  # what parts of the method would reach alone, now
+    decisions: dict[str, np.ndarray[Any, Any]]  # logits of the whole method and of these parts, for all test images
+    labels: np.ndarray[Any, Any]
+    classes: list[int]  # of each task
 
 
 def evaluate_run(run: RunFolder, root: Path | None, device: torch.device) -> Tested:
     """Test the saved model of a run again."""
+    run.require_model()
     method, config, description = load_method(run.model)
     data = load_data(config, root)
     if [list(task.names) for task in data.scenario.tasks] != run.tasks:
         raise GcabError(f"the data in {root} has other classes than the run {run.path} was trained on: give its own.")
     evaluator = make_evaluator(method.to(device), data, device)
     tasks = data.scenario.tasks if method.joint else data.scenario.tasks[: len(description["tasks"])]
-    record, _, _ = evaluator.record(tasks, {})
+    record, logits, labels = evaluator.record(tasks, {})
+    decisions = evaluator.decisions(tasks)
+    views = accuracies(decisions, labels.numpy(), record["classes"])
     recorded = [stored for stored in run.records("task") if stored["task"] == len(tasks)]
     return Tested(
         summary(results_from_records([record])),
         summary(results_from_records(recorded)),
-        {name: summary_of_view(record, view) for name, view in evaluator.views(tasks).items()},
+        {name: summary_of_view(record, view) for name, view in views.items()},
+        {WHOLE: logits.numpy(), **decisions},
+        labels.numpy(),
+        record["classes"],
     )

@@ -19,8 +19,9 @@ from typing import Any, Literal, TypeVar
 from gcab.errors import GcabError
 from gcab.runs.checkpoint import CheckpointStore
 from gcab.runs.files import saving, sync_folder
+from gcab.runs.folder import RunFolder, is_run
 from gcab.runs.lock import RunLock
-from gcab.runs.model import GENERATION, DamagedError, load_model, read_description, reading
+from gcab.runs.model import GENERATION, DamagedError, beside, load_model, read_description, reading
 
 T = TypeVar("T")
 
@@ -30,9 +31,10 @@ class ModelFolder:
 
     def __init__(self, path: str | Path) -> None:
         given = Path(path)
+        model = given / "model"
         with reading(given):
-            self.is_run = (given / "config.json").is_file() and (given / "model").is_dir()
-        self.path = given / "model" if self.is_run else given
+            self.is_run = (given / "config.json").is_file() and (model.is_dir() or beside(model, "old").is_dir())
+        self.path = model if self.is_run else given
         self._locked = False
 
     def generations(self) -> dict[int, Path]:
@@ -93,10 +95,12 @@ class ModelFolder:
         kept = self.generations()
         if kept:
             return kept[max(kept)]
-        if (self.path.parent / f".{self.path.name}.old" / "model.json").exists():
+        if (beside(self.path, "old") / "model.json").exists():
             return self.path  # a save of a flat model was interrupted: whoever loads it brings it back
         if not self.path.exists():
             raise GcabError(f"there is no model in {self.path}: check the path, or create one with 'gcab learn'.")
+        if is_run(self.path):
+            RunFolder.open(self.path).require_model()
         if self.work.exists():
             raise GcabError(
                 f"there is no model in {self.path} yet: its first lesson has not ended, 'gcab learn' goes on."

@@ -13,7 +13,7 @@ from gcab.bench.workload import Row, Say, Workload
 from gcab.config import to_dict
 from gcab.errors import GcabError
 from gcab.runs.files import write_json
-from gcab.runs.folder import device_name, environment
+from gcab.runs.folder import environment, hardware
 
 SETS = 2  # of all measurements, so that their spread is known
 
@@ -40,7 +40,7 @@ def measure(work: Workload, say: Say) -> Row:
             timing = time_training if part == "training" else time_inference
             measured[part].append(timing(work, partial(say_of_set, say, number)))
     return {
-        "device": device_name(work.device),
+        **hardware(work.device),
         "config": to_dict(work.config),
         "inference_precision": "bfloat16" if work.bfloat16 else "float32",
         "counts": count(work),

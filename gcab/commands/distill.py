@@ -1,7 +1,7 @@
 """The command line of: distill."""
 
 import argparse
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ GCAB has a pass for every task; its distilled form, GCAB-Fast, has one pass for 
 more tasks. Only images of the last task are needed.
 
 A run's model is distilled with the images of its data set and tested beside the original; the result goes to a folder
-of its own. A model in use gets a new generation, which 'gcab undo' takes back. Stopped, a distillation changes nothing
-and has no checkpoint: the same command starts it anew.
+of its own. It is distilled as the run's profile has it (paper: as the text does); --set changes single settings.
+A model in use gets a new generation, which 'gcab undo' takes back. Stopped, a distillation changes nothing and has no
+checkpoint: the same command starts it anew.
 
 examples:
   gcab distill runs/digits/5/gcab/1-8f930253
@@ -33,13 +34,21 @@ def register(verb: AddVerb) -> None:
     distill.add_argument("photos", type=Path, nargs="?", metavar="FOLDER", help="the photos that a model learned last")
     distill.add_argument("--data", type=Path, metavar="DIR", help="the data set of a run (or the photos, as FOLDER)")
     distill.add_argument(
-        "--capacity", type=float, default=0.8, metavar="SHARE", help="of the decoder to use; the rest stays free (0.8)"
+        "--capacity", type=share, default=0.8, metavar="SHARE", help="of the decoder to use; the rest stays free (0.8)"
     )
     distill.add_argument("--out", type=Path, metavar="FOLDER", help="write the model there (RUN/fast-80, or in place)")
     distill.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting, as options.views=4"
     )
     distill.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
+
+
+def share(text: str) -> float:
+    """The type of --capacity."""
+    with suppress(ValueError):
+        if 0 < (found := float(text)) <= 1:
+            return found
+    raise argparse.ArgumentTypeError(f"'{text}' is not a share: give a number above 0 and up to 1, such as 0.8")
 
 
 def distill_verb(verb: argparse.Namespace, console: Console) -> int | None:
@@ -58,14 +67,17 @@ def distill_verb(verb: argparse.Namespace, console: Console) -> int | None:
 
 
 def of_run(verb: argparse.Namespace, data: Path | None, console: Console) -> None:
-    """A table of both models, and where the new one is."""
+    """A table of both models and of what their heads reach alone, and where the new one is."""
     from rich.table import Table
 
     from gcab.devices import choose_device
-    from gcab.distillation import METHOD, distil_run, percent
+    from gcab.distillation import METHOD, departure, distil_run, percent
+    from gcab.methods.gcab import HEADS
+    from gcab.report.logs import check_log
     from gcab.runs.folder import RunFolder
 
     run, device = RunFolder.open(verb.model), choose_device(verb.device)
+    check_log(run)
     with WorkDisplay(console, f"{verb.model}  distilling") as watch:
         figures = distil_run(run, data, verb.capacity, verb.out, device, settings_of(verb.set), verb.command, watch)
     table = Table(box=None, pad_edge=False)
@@ -73,19 +85,22 @@ def of_run(verb: argparse.Namespace, data: Path | None, console: Console) -> Non
     for heading in ("ACC_TAG", "ACC_TAW", "parameters", "bytes"):
         table.add_column(heading, justify="right")
     teacher = f"{METHOD} of the run" if figures["teacher"] == METHOD else figures["teacher"]
-    table.add_row(teacher, *row(figures["gcab"]))
-    table.add_row(METHOD, *row(figures[METHOD]))
+    for name, measured in ((teacher, figures["gcab"]), (METHOD, figures[METHOD])):
+        table.add_row(name, *accuracies(measured), f"{measured['parameters']:,}", f"{measured['bytes']:,}")
+        if heads := measured["views"].get(HEADS):
+            table.add_row(f"{name}, heads alone", *accuracies(heads))
     console.print(table, highlight=False)
+    if sentence := departure(figures):
+        say(console, sentence)
     say(
         console,
-        f"{figures['images']} images, capacity {percent(verb.capacity)} %, {figures['seconds']:.1f} s\n"
-        f"Model: {figures['model']}",
+        f"{figures['images']} images, capacity {percent(verb.capacity)} %, KL {figures['divergence']:.3g}, "
+        f"{figures['seconds']:.1f} s\nModel: {figures['model']}",
     )
 
 
-def row(figures: dict[str, Any]) -> tuple[str, ...]:
-    accuracy = (f"{figures['acc_tag']:.2f} %", f"{figures['acc_taw']:.2f} %")
-    return *accuracy, f"{figures['parameters']:,}", f"{figures['bytes']:,}"
+def accuracies(measured: dict[str, Any]) -> tuple[str, str]:
+    return f"{measured['acc_tag']:.2f} %", f"{measured['acc_taw']:.2f} %"
 
 
 def of_model(verb: argparse.Namespace, photos: Path | None, console: Console) -> None:

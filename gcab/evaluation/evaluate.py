@@ -1,5 +1,6 @@
 """From a method and test images to predictions, and from predictions to one record per task."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +72,11 @@ class Evaluator:
 
     def views(self, tasks: tuple[Task, ...]) -> dict[str, dict[str, Any]]:
         """What parts of the method would reach alone."""
+        labels = self.test.labels[self.seen(tasks)].numpy()
+        return accuracies(self.decisions(tasks), labels, [task.classes for task in tasks])
+
+    def decisions(self, tasks: tuple[Task, ...]) -> dict[str, np.ndarray[Any, Any]]:
+        """The logits of parts of the method, for the test images of these tasks."""
         parts = self.method.views()
         if not parts:
             return {}
@@ -80,13 +86,8 @@ class Evaluator:
             assert features is not None
             return torch.stack([decide(features).float() for decide in parts.values()], dim=1)
 
-        seen = self.seen(tasks)
-        logits, labels = self.apply(side_by_side, self.test.images[seen]).numpy(), self.test.labels[seen].numpy()
-        rows = [accuracy_row(logits[:, view], labels, [task.classes for task in tasks]) for view in range(len(parts))]
-        return {
-            name: {"tag": tag, "taw": taw, "task_identification": identified}
-            for name, (tag, taw, identified) in zip(parts, rows, strict=True)
-        }
+        logits = self.apply(side_by_side, self.test.images[self.seen(tasks)]).numpy()
+        return {name: logits[:, position] for position, name in enumerate(parts)}
 
     def seen(self, tasks: tuple[Task, ...]) -> Tensor:
         """Which test images are of these tasks or earlier ones."""
@@ -138,3 +139,14 @@ class Evaluator:
         features = self.method.features(images)
         assert features is not None
         return pooled(features)
+
+
+def accuracies(
+    decisions: Mapping[str, np.ndarray[Any, Any]], labels: np.ndarray[Any, Any], classes: Sequence[int]
+) -> dict[str, dict[str, Any]]:
+    """A row of the accuracy matrices for each of several decisions about the same images."""
+    rows = {name: accuracy_row(logits, labels, classes) for name, logits in decisions.items()}
+    return {
+        name: {"tag": tag, "taw": taw, "task_identification": identified}
+        for name, (tag, taw, identified) in rows.items()
+    }

@@ -8,7 +8,16 @@ import numpy as np
 
 from gcab.config import resolve
 from gcab.evaluation.metrics import incremental_tag
-from gcab.paper.evidence import Record, by_scenario, distilled, fast_title, title_of
+from gcab.paper.evidence import (
+    AGAIN,
+    Record,
+    by_scenario,
+    distilled,
+    fast_title,
+    teacher_title,
+    teachers,
+    title_of,
+)
 from gcab.paper.numbers import FAST_CAPACITY
 from gcab.paper.published import ACCURACY
 from gcab.paper.recipes import SWEEPS
@@ -38,7 +47,10 @@ GREEK = {"lambda_gcab": "λ_GCAB", "lambda_pfr": "λ_pfr"}
 
 
 def main(runs: Sequence[RunFolder], lines: Lines) -> "Figure":  # noqa: ARG001
-    """ACC_TAG after each task, as in figure allscenarios; GCAB-Fast and the paper's result stand at the last one."""
+    """ACC_TAG after each task, as in figure allscenarios; GCAB-Fast and the paper's result stand at the last one.
+
+    So does what a stored model reaches, where that is not the end of its curve, which the log tells.
+    """
     scenarios = by_scenario(runs)
     methods = {title_of(group): group.runs[0].method for groups in scenarios.values() for group in groups}
     look = dict(zip(methods, looks(list(methods.values())), strict=True))
@@ -54,6 +66,9 @@ def main(runs: Sequence[RunFolder], lines: Lines) -> "Figure":  # noqa: ARG001
                 mean_curve(axes, curves, title_of(group), colour, marker)
             if students := [figures["gcab-fast"]["acc_tag"] for figures in distilled(group, FAST_CAPACITY)]:
                 point(axes, last, float(np.mean(students)), colour, "s", fast_title(group), hollow=True)
+            if (title := teacher_title(group)) != title_of(group):
+                again = [one["acc_tag"] for one in teachers(group)]
+                point(axes, last, float(np.mean(again)), colour, "X", title)
         if published := ACCURACY.get((scenario, "gcab")):
             point(axes, last, published.tag, PUBLISHED, "*", "GCAB, the paper")
         task_axis(axes, 1, last)
@@ -176,22 +191,29 @@ def capacity(runs: Sequence[RunFolder], lines: Lines) -> "Figure":  # noqa: ARG0
 
 
 def distillation(runs: Sequence[RunFolder], lines: Lines) -> "Figure":  # noqa: ARG001
-    """Accuracy over the capacity used, a panel for each scenario; the dashed line is GCAB before distillation."""
+    """Accuracy over the capacity used, a panel for each scenario; the dashed line is GCAB before distillation.
+
+    Where class statistics join the decision, a third pair of lines shows the ACC_TAG that heads reach without them.
+    """
+    colours = {"ACC_TAW": METHOD_COLOURS["gcab_fast"], "ACC_TAG": METHOD_COLOURS["gcab"], "Heads alone": PALETTE[5]}
     panes = list(dict.fromkeys((line["Scenario"], line["Run"]) for line in lines))
     figure, grid = panels(1, len(panes), height=4.0, width=PANEL_WIDTH)
     several = len({scenario for scenario, _ in panes}) < len(panes)
     for axes, (scenario, run) in zip(grid, panes, strict=True):
         teacher, *students = [line for line in lines if (line["Scenario"], line["Run"]) == (scenario, run)]
-        for column, colour in (("ACC_TAW", METHOD_COLOURS["gcab_fast"]), ("ACC_TAG", METHOD_COLOURS["gcab"])):
-            shares, values = zip(*((line["Capacity, %"], line[column]) for line in students), strict=True)
-            axes.plot(shares, values, marker="o", color=colour, label=f"GCAB-Fast, {column}")
-            axes.axhline(teacher[column], color=colour, linestyle="--", linewidth=1.5, label=f"GCAB, {column}")
+        shares = [line["Capacity, %"] for line in students]
+        lowest = 100.0
+        for column, colour in colours.items():
+            before, *values = (line[column] for line in (teacher, *students))
+            if before is not None and None not in values:
+                axes.plot(shares, values, marker="o", color=colour, label=f"GCAB-Fast, {column}")
+                axes.axhline(before, color=colour, linestyle="--", linewidth=1.5, label=f"GCAB, {column}")
+                lowest = min(lowest, before, *values)
         axes.set_xticks(sorted({20, 40, 60, 80, 100, *shares}))
         axes.set_xlim(min(20, *shares) - 5, 105)
-        lowest = min(line["ACC_TAG"] for line in (teacher, *students))
         axes.set_ylim(max(0, 10 * (lowest // 10 - 1)), 102)
         axes.set_xlabel("capacity used, %")
-        axes.set_title(f"{scenario}, {run}" if several else scenario)
+        axes.set_title(f"{scenario}, {run}" if several or run.endswith(AGAIN) else scenario)
     grid[0].set_ylabel("accuracy after the last task, %")
     legend_below(figure, columns=4)
     return figure
@@ -227,18 +249,19 @@ def fastest(line: Record) -> float:
 def memory(runs: Sequence[RunFolder], lines: Lines) -> "Figure":  # noqa: ARG001
     """Accuracy over all that is kept between tasks; hollow: the paper's."""
     scenarios = list(dict.fromkeys(line["Scenario"] for line in lines))
-    titles = list(dict.fromkeys(line["Method"] for line in lines))
+    titles = list(dict.fromkeys(line["Method"].removesuffix(AGAIN) for line in lines))
     colours = [METHOD_COLOURS["gcab"], METHOD_COLOURS["gcab_fast"], *PALETTE[3:], PALETTE[1]]
     figure, grid = panels(1, len(scenarios), height=4.2, width=PANEL_WIDTH * (1.3 if len(scenarios) == 1 else 1))
     for axes, scenario in zip(grid, scenarios, strict=True):
         mine, sizes = [line for line in lines if line["Scenario"] == scenario], list[float]()
         for line in mine:
-            place = titles.index(line["Method"])
+            place = titles.index(line["Method"].removesuffix(AGAIN))
             colour, marker = colours[place % len(colours)], MARKERS[place % len(MARKERS)]
             if "Total, MB" in line:
                 point(axes, line["Total, MB"], line["ACC_TAG"], colour, marker, line["Method"])
             if line["Paper total, MB"] and line["Paper ACC_TAG"]:
-                label = line["Method"] if "Total, MB" not in line else f"{line['Method'].partition(' ')[0]}, the paper"
+                kind = line["Method"].split()[0].strip(",")
+                label = f"{kind}, the paper" if "Total, MB" in line else line["Method"]
                 point(axes, line["Paper total, MB"], line["Paper ACC_TAG"], colour, marker, label, hollow=True)
             sizes += [line[column] for column in ("Total, MB", "Paper total, MB") if line.get(column)]
         axes.set_xlim(0, 1.08 * max(sizes))

@@ -25,6 +25,7 @@ Pair = tuple[RunFolder, RunFolder]  # without PFR, with it
 COMPARED = ("options.drift", "options.compensation")
 COLUMNS = ("(a) after task 1", "(b) without PFR", "(c) with PFR", "(d) with PFR, compensated")
 SHOWN_TASKS = (2, 3, 4, 5)  # and the last: appendix "Additional Embedding Visualizations"
+FILES = tuple(f"predictions/embedding-{task}.npz" for task in ("01", *map("{:02d}".format, SHOWN_TASKS), "{last:02d}"))
 POINTS = 150  # a panel
 CLASSES = 20  # more colours cannot be told apart
 
@@ -53,6 +54,11 @@ def pairs(runs: Sequence[RunFolder]) -> dict[str, Pair]:
         if drifts == ["none", "pfr"] and len({(run.scenario, run.seed) for run in pair}) == 1:
             found.setdefault(pair[0].scenario, []).append(pair)
     return {scenario: comparable(sorted(candidates, key=seed_of)) for scenario, candidates in found.items()}
+
+
+def paired(runs: Sequence[RunFolder]) -> list[RunFolder]:
+    """The runs that are compared, and no others."""
+    return [run for pair in pairs(runs).values() for run in pair]
 
 
 def seed_of(pair: Pair) -> int:
@@ -87,7 +93,7 @@ def tasks_of(pair: Pair) -> list[int]:
 
 
 def load(run: RunFolder, task: int) -> Arrays:
-    arrays = run.load_arrays(f"embedding-{task:02d}")
+    arrays = run.embedding(task)
     if arrays is None:
         raise GcabError(f"the run {run.path} has lost its embedding after task {task}: restore it, or train it again.")
     return arrays

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from gcab.config import TrainingConfig, scenario_preset
+from gcab.distillation import departs
 from gcab.errors import GcabError
 from gcab.report.logs import flaws
 from gcab.report.tables import Group, group_runs, where_tested
 from gcab.runs.folder import RunFolder
 
 Record = dict[str, Any]  # column -> value: a line of a table
+AGAIN = ", measured again"  # a stored model that decides otherwise than when its run was logged
 TITLES = {"gcab": "GCAB", "gcab-fast": "GCAB-Fast", "finetune": "Fine-tuning", "joint": "Joint training", "er": "ER"}
 
 
@@ -34,16 +36,29 @@ class FastOptions(TypedDict):
     capacity: float
 
 
-class Measured(TypedDict):
+class Accuracy(TypedDict):
     acc_tag: float
     acc_taw: float
     task_identification: float
+
+
+class Measured(Accuracy):
+    views: NotRequired[dict[str, Accuracy]]  # what parts reach alone; fast.json had none at first
     parameters: int
     bytes: int
 
 
 # What is read of fast.json.
-Distilled = TypedDict("Distilled", {"options": FastOptions, "seconds": float, "gcab": Measured, "gcab-fast": Measured})
+Distilled = TypedDict(
+    "Distilled",
+    {
+        "options": FastOptions,
+        "seconds": float,
+        "divergence": NotRequired[float],  # it had none at first
+        "gcab": Measured,
+        "gcab-fast": Measured,
+    },
+)
 
 
 class Seconds(TypedDict):
@@ -89,6 +104,13 @@ def title_of(group: Group) -> str:
     return TITLES.get(method, method) + group.label.removeprefix(method)
 
 
+def teacher_title(group: Group) -> str:
+    """The same for what `teachers` tells, marked where that is not what the runs logged."""
+    found = [(beside_students(run), run.final()) for run in group.runs]
+    again = any(now and then and departs(now, then) for now, then in found)
+    return title_of(group) + AGAIN * again
+
+
 def fast_title(group: Group) -> str:
     """What GCAB-Fast is called when it comes from this group."""
     return TITLES["gcab-fast"] + group.label.removeprefix(group.runs[0].method)
@@ -106,12 +128,13 @@ def distilled(group: Group, capacity: float) -> list[dict[str, Any]]:
 
 
 def teachers(group: Group) -> list[Mapping[str, Any]]:
-    """What its finished runs reach, as tested beside a student where there is one.
+    """What its finished runs reach, as tested beside a student where there is one; named by `teacher_title`."""
+    return [found for run in group.runs if (found := beside_students(run) or run.final())]
 
-    A stored model may decide otherwise than when its run was logged.
-    """
-    beside = [[figures["gcab"] for figures in distillations(run).values()] for run in group.runs]
-    return [found for tested, run in zip(beside, group.runs, strict=True) if (found := [*tested, run.final()][0])]
+
+def beside_students(run: RunFolder) -> Mapping[str, Any] | None:
+    """What a run's stored model reached when it was distilled, if it was."""
+    return next((figures["gcab"] for figures in distillations(run).values()), None)
 
 
 def timings(run: RunFolder) -> list[dict[str, Any]]:

@@ -9,12 +9,11 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from gcab.config import Overrides, RunConfig, leaves, override, resolve
+from gcab.config import DEFAULT_PROFILE, Overrides, RunConfig, leaves, override, resolve
 from gcab.data.registry import dataset
-from gcab.distillation import distil_run, fast_folder, percent
+from gcab.distillation import departure, distil_run, distillation_settings, fast_folder, percent
 from gcab.errors import GcabError, unknown
 from gcab.experiment import load_data, run_experiment, run_path
-from gcab.methods.gcab import GcabOptions
 from gcab.methods.gcab_fast import GcabFastOptions
 from gcab.methods.registry import method_named
 from gcab.paper.evidence import distillations
@@ -73,7 +72,7 @@ def plan(
     settings: Overrides | None = None,
 ) -> list[Job]:
     """Every run of a recipe; `settings` reach those that know them, but never what makes a row what it is."""
-    given, known = settings or {}, set(distillation_settings())
+    given, known = settings or {}, set(distillation_settings(DEFAULT_PROFILE))
     jobs: dict[Path, Job] = {}
     for scenario in scenarios or recipe.scenarios:
         for row in recipe.rows:
@@ -99,21 +98,12 @@ def plan(
 
 
 def make_job(row: Row, config: RunConfig, root: Path, settings: Overrides, timed: bool) -> Job:
-    distillation = distillation_settings()
-    given = {key: value for key, value in {**row.distillation, **settings}.items() if key in distillation}
-    for key, _, value in leaves(override(GcabFastOptions(), {key[len(OPTIONS) :]: given[key] for key in given})):
-        if OPTIONS + key in distillation:
-            distillation[OPTIONS + key] = value
+    known = distillation_settings(config.profile)
+    given = {key: value for key, value in {**known, **row.distillation, **settings}.items() if key in known}
+    student = override(RunConfig(options=GcabFastOptions()), given)
+    distillation = {key: value for key, _, value in leaves(student) if key in known}
     path = run_path(root, config)
     return Job(f"{config.scenario.name}, {row.name}", config, path, row.capacities, distillation, timed)
-
-
-def distillation_settings() -> dict[str, Any]:
-    """Settings of a distillation that are none of a run; its capacity is the recipe's to say."""
-    of_run = {key for key, _, _ in leaves(GcabOptions())}
-    return {
-        OPTIONS + key: value for key, _, value in leaves(GcabFastOptions()) if key not in of_run and key != "capacity"
-    }
 
 
 def chosen(jobs: Sequence[Job], only: str | None) -> list[Job]:
@@ -181,6 +171,8 @@ def run_job(job: Job, root: Path | None, device: torch.device, console: Console,
             figures = distil_run(run, root, capacity, out, device, settings, command, watch)
         accuracy, seconds = figures["gcab-fast"]["acc_tag"], figures["seconds"]
         say(console, f"{title}: distilled to {percent(capacity)} %: ACC_TAG {accuracy:.2f} % ({seconds:.0f} s)")
+        if sentence := departure(figures):
+            say(console, f"{title}: {sentence}")
     if job.timed:
         time_models(run, device)
         say(console, f"{title}: timed")

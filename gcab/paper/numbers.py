@@ -1,7 +1,7 @@
 """The paper's tables, and the numbers behind its figures: one function for each recipe, from finished runs to lines."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean as mean
 from typing import Any
 
@@ -17,6 +17,7 @@ from gcab.paper.evidence import (
     epochs_of,
     fast_title,
     in_epochs,
+    teacher_title,
     teachers,
     timings,
     title_of,
@@ -50,7 +51,7 @@ def main(runs: Sequence[RunFolder]) -> list[Record]:
             lines.append(
                 {
                     **common,
-                    "Method": title_of(group),
+                    "Method": teacher_title(group),
                     **accuracies(measured := teachers(group)),
                     "Task identified": mean([one["task_identification"] for one in measured]),
                     **published(scenario, method),
@@ -189,8 +190,13 @@ def hyperparameters(runs: Sequence[RunFolder]) -> list[Record]:
 
 def heads_alone(group: Group) -> float | None:
     """ACC_TAG of the paper's decision, where class statistics join ours."""
-    measured = alone(group, HEADS)
-    return mean([one["acc_tag"] for one in measured]) if measured else None
+    return mean_of("acc_tag", alone(group, HEADS))
+
+
+def mean_of(name: str, measured: Sequence[Mapping[str, Any]]) -> float | None:
+    """Over the seeds; nothing where there are none or one of them lacks it."""
+    values = [one[name] for one in measured if name in one]
+    return mean(values) if values and len(values) == len(measured) else None
 
 
 def settings_but(group: Group, weight: str) -> str:
@@ -223,27 +229,43 @@ def capacity(runs: Sequence[RunFolder]) -> list[Record]:
 
 
 def distillation(runs: Sequence[RunFolder]) -> list[Record]:
-    """Accuracy over the share of the decoder that GCAB-Fast uses; the line without a share is GCAB itself."""
+    """Accuracy over the share of the decoder that GCAB-Fast uses; the line without a share is GCAB itself.
+
+    Heads alone: ACC_TAG of the paper's decision, where class statistics join ours.
+    """
     lines: list[Record] = []
     for scenario, groups in by_scenario(runs).items():
         for group in groups:
             shares = sorted({share for run in group.runs for share in distillations(run)})
-            common = {"Scenario": scenario, "Run": title_of(group), "Epochs": epochs_of(group.runs[0])}
+            common = {"Scenario": scenario, "Run": teacher_title(group), "Epochs": epochs_of(group.runs[0])}
             if shares:
-                lines.append({**common, "Capacity, %": None, **accuracies(teachers(group))})
+                lines.append({**common, "Capacity, %": None, **with_heads(teachers(group))})
             for share in shares:
                 found = distilled(group, share)
-                below = [figures["gcab"]["acc_tag"] - figures["gcab-fast"]["acc_tag"] for figures in found]
-                accuracy = accuracies([figures["gcab-fast"] for figures in found])
-                lines.append({**common, "Capacity, %": 100 * share, **accuracy, "Below GCAB": mean(below)})
+                lines.append(
+                    {
+                        **common,
+                        "Capacity, %": 100 * share,
+                        **with_heads([figures["gcab-fast"] for figures in found]),
+                        "Below GCAB": mean([one["gcab"]["acc_tag"] - one["gcab-fast"]["acc_tag"] for one in found]),
+                        "KL to GCAB": mean_of("divergence", found),
+                    }
+                )
     return lines
 
 
+def with_heads(measured: Sequence[Mapping[str, Any]]) -> Record:
+    """The accuracies of teachers or students, and ACC_TAG of their heads alone where that was asked of all."""
+    heads = [one.get("views", {}).get(HEADS, {}) for one in measured]
+    return {**accuracies(measured), "Heads alone": mean_of("acc_tag", heads)}
+
+
 def runtime(runs: Sequence[RunFolder]) -> list[Record]:
-    """Parameters, milliseconds for one image, operations: measured and counted, then the paper's."""
+    """Parameters, milliseconds for one image, operations: measured and counted, then the paper's if it has them."""
     lines: list[Record] = []
-    for run in runs:
-        for measured in timings(run):
+    timed = {run: found for run in runs if (found := timings(run))}
+    for found in timed.values():
+        for measured in found:
             for name, model in measured["models"].items():
                 lines.append(
                     {
@@ -266,8 +288,8 @@ def runtime(runs: Sequence[RunFolder]) -> list[Record]:
             "Plain, ms": cost.milliseconds,
             "MACs, M": 1000 * cost.giga_operations,
         }
-        for name, cost in RUNTIME.items()
-        if lines
+        for scenario in dict.fromkeys(run.scenario for run in timed)
+        for name, cost in RUNTIME.get(scenario, {}).items()
     ]
     return lines
 
@@ -279,7 +301,7 @@ def memory(runs: Sequence[RunFolder]) -> list[Record]:
         for group in groups:
             final, method = group.finals[0], group.runs[0].method
             images, statistics = (final["bytes"].get(part, 0) for part in ("images", "prototypes"))
-            models = [(title_of(group), method, teachers(group), sum(final["bytes"].values()))]
+            models = [(teacher_title(group), method, teachers(group), sum(final["bytes"].values()))]
             if students := [figures["gcab-fast"] for figures in distilled(group, FAST_CAPACITY)]:
                 models.append((fast_title(group), "gcab-fast", students, students[0]["bytes"]))
             for title, kind, measured, total in models:

@@ -69,10 +69,13 @@ ABLATION: Mapping[str, Mapping[str, float]] = {
     },
 }
 
-RUNTIME: Mapping[str, Cost] = {
-    "DyTox": Cost(10.7, 16.0, 0.775),
-    "GCAB": Cost(12.4, 22.0, 0.946),
-    "GCAB-Fast": Cost(9.2, 7.0, 0.510),
+# scenario -> method -> table dis
+RUNTIME: Mapping[str, Mapping[str, Cost]] = {
+    "cifar100/10": {
+        "DyTox": Cost(10.7, 16.0, 0.775),
+        "GCAB": Cost(12.4, 22.0, 0.946),
+        "GCAB-Fast": Cost(9.2, 7.0, 0.510),
+    },
 }
 
 # (data set, method) -> total in MB of 2**20 bytes: table params

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gcab.config import scenario_preset
 from gcab.errors import GcabError
 from gcab.paper import drawings, embedding, numbers
-from gcab.paper.evidence import Record, epochs_of, finished, reduced
+from gcab.paper.evidence import Record, distillations, epochs_of, finished, reduced, timings
+from gcab.paper.origin import origin, published_folder
 from gcab.paper.recipes import RECIPES
 from gcab.report.figures import save
 from gcab.report.plotting import STYLE
@@ -20,7 +21,15 @@ if TYPE_CHECKING:
 
 
 NAMES = ("Method", "Row", "Run", "Weight")  # come first in a table
-SHARED = ("Scenario", "Series", "Epochs", "Tasks", "Seeds")  # columns only where lines differ in them
+HARDWARE = ("device", "precision", "cuda", "driver", "platform")  # as a run's config.json tells them
+SOFTWARE = ("commit", "commit_corrected", "versions", "command")
+SHARED = {  # columns only where lines differ in them, else words of the note
+    "Scenario": "scenario",
+    "Series": "series",
+    "Epochs": "epochs",
+    "Tasks": "tasks",
+    "Seeds": "number of seeds",
+}
 
 
 class Exhibit(NamedTuple):
@@ -31,7 +40,22 @@ class Exhibit(NamedTuple):
     needs: str  # said where there are no lines
     note: str = ""
     details: tuple[str, ...] = ()  # columns that a terminal has no room for
-    files: tuple[str, ...] = ()  # of a run, beside its configuration and log
+    files: tuple[str, ...] = ()  # of a run, beside its configuration and log; {last} is its last task
+    used: Callable[[Sequence[RunFolder]], list[RunFolder]] = list  # the runs that lines come from
+
+
+def gated(runs: Sequence[RunFolder]) -> list[RunFolder]:
+    return [run for run in runs if any(record["capacity"] for record in run.records("task"))]
+
+
+def with_students(runs: Sequence[RunFolder]) -> list[RunFolder]:
+    """Of other seeds, too: they count where GCAB itself is averaged."""
+    groups = {run.group for run in runs if distillations(run)}
+    return [run for run in runs if run.group in groups]
+
+
+def timed(runs: Sequence[RunFolder]) -> list[RunFolder]:
+    return [run for run in runs if timings(run)]
 
 
 STUDENT, STUDENTS = "fast-80/fast.json", "fast-*/fast.json"
@@ -56,13 +80,15 @@ EXHIBITS: dict[str, Exhibit] = {
         "runs that differ in options.lambda_gcab or lambda_pfr alone",
         "Per cent after the last task. Heads alone: ACC_TAG of the paper's decision, without class statistics.",
     ),
-    "capacity": Exhibit(numbers.capacity, drawings.capacity, "a run with gates"),
+    "capacity": Exhibit(numbers.capacity, drawings.capacity, "a run with gates", used=gated),
     "distillation": Exhibit(
         numbers.distillation,
         drawings.distillation,
         "a run that was distilled (gcab distill RUN --capacity 0.8)",
-        "Per cent after the last task; the line without a capacity is GCAB before distillation.",
+        "Per cent after the last task; the line without a capacity is GCAB before distillation. Heads alone: ACC_TAG "
+        "of the paper's decision, without class statistics. KL to GCAB: of the heads, on the last task's images.",
         files=(STUDENTS,),
+        used=with_students,
     ),
     "embedding": Exhibit(
         embedding.records,
@@ -70,6 +96,8 @@ EXHIBITS: dict[str, Exhibit] = {
         "two gcab runs of one seed, with options.drift pfr and none, with their predictions folders",
         "Per cent of task 1's test images nearest to the mean that their class had after task 1, in the decoder's "
         "embedding.",
+        files=embedding.FILES,
+        used=embedding.paired,
     ),
     "runtime": Exhibit(
         numbers.runtime,
@@ -79,6 +107,7 @@ EXHIBITS: dict[str, Exhibit] = {
         "calls its number GFLOPs. Recorded: as a CUDA graph.",
         ("FLOPs, M",),
         (STUDENTS, "runtime-*.json"),
+        timed,
     ),
     "memory": Exhibit(
         numbers.memory,
@@ -93,7 +122,7 @@ EXHIBITS: dict[str, Exhibit] = {
 
 def publish(name: str, runs: Sequence[RunFolder], out: Path, command: str) -> Table:
     """Write the folder `out`; returns the table for a terminal, which is narrow."""
-    recipe, exhibit, runs = RECIPES[name], EXHIBITS[name], finished(runs)
+    recipe, exhibit, runs = RECIPES[name], EXHIBITS[name], drawn(name, runs)
     lines = exhibit.lines(runs)
     if not lines:
         raise GcabError(f"the figure {name} needs {exhibit.needs}: there is none among the runs given.")
@@ -119,12 +148,17 @@ def publish(name: str, runs: Sequence[RunFolder], out: Path, command: str) -> Ta
         },
     )
     text = (
-        f"# {title}\n\nThe paper: {recipe.source}. Made by `{command}`.\n\n![{recipe.title}]({name}.png)\n\n"
-        f"{markdown(table)}\n## Runs\n\n{markdown(runs_table(log))}"
+        f"# {title}\n\nThe paper: {recipe.source}. {origin(name, runs, out)}\n\n![{recipe.title}]({name}.png)\n\n"
+        f"{markdown(table)}\n## Runs\n\n{markdown(runs_table(runs, log))}"
     )
     write_bytes(out / f"{name}.md", text.encode())
     shown = [{key: line[key] for key in line if key not in exhibit.details} for line in lines]
     return table_of(title, shown, exhibit.note)
+
+
+def drawn(name: str, runs: Sequence[RunFolder]) -> list[RunFolder]:
+    """Those of the runs given that a figure is made of."""
+    return EXHIBITS[name].used(finished(runs))
 
 
 def draw(exhibit: Exhibit, runs: Sequence[RunFolder], lines: Sequence[Record], titles: Sequence[str]) -> "Figure":
@@ -144,7 +178,7 @@ def table_of(title: str, lines: Sequence[Record], note: str = "") -> Table:
     filled = [name for name in names if any(line.get(name) not in (None, "") for line in lines)]
     shared = [name for name in SHARED if name in filled and len({line.get(name) for line in lines}) == 1]
     columns = sorted((name for name in filled if name not in shared), key=lambda name: name not in NAMES)
-    common = ", ".join(f"{name.lower()} {cell(lines[0][name])}" for name in shared)
+    common = ", ".join(f"{SHARED[name]} {cell(lines[0][name])}" for name in shared)
     said = f"{common.capitalize()}. {note}".strip() if common else note
     return Table(title, columns, [[cell(line.get(name)) for name in columns] for line in lines], said)
 
@@ -165,39 +199,37 @@ def markdown(table: Table) -> str:
 
 
 def copy_log(run: RunFolder, out: Path, patterns: Sequence[str]) -> Record:
-    """What the numbers come from goes along, weights and predictions stay; returns where it is, and what made it."""
-    folder = out / run.scenario / run.method / f"{run.seed}-{run.group.rpartition('/')[2]}"
-    names = ["config.json", "metrics.jsonl"]
+    """What the numbers come from goes along, all else stays; returns where it is, and what made it."""
+    folder, names = published_folder(run), ["config.json", "metrics.jsonl"]
     for pattern in patterns:
-        names += sorted(str(path.relative_to(run.path)) for path in run.path.glob(pattern))
+        found = run.path.glob(pattern.format(last=len(run.tasks)))
+        names += sorted(str(path.relative_to(run.path)) for path in found)
     for name in names:
-        write_bytes(folder / name, (run.path / name).read_bytes())
+        write_bytes(out / folder / name, (run.path / name).read_bytes())
     final = run.final() or {}
     return {
-        "folder": str(folder.relative_to(out)),
+        "folder": str(folder),
         "seed": run.seed,
         "epochs": epochs_of(run),
         "seconds": final.get("seconds"),
-        "device": run.document.get("device"),
-        "commit": run.document.get("commit"),
-        "versions": run.document["versions"],
-        "command": run.document.get("command"),
+        **{key: run.document[key] for key in (*HARDWARE, *SOFTWARE) if key in run.document},
     }
 
 
-def runs_table(log: Sequence[Record]) -> Table:
+def runs_table(runs: Sequence[RunFolder], log: Sequence[Record]) -> Table:
     """Where each number comes from."""
     lines = [
         {
             "Run": entry["folder"],
             "Epochs": entry["epochs"],
             "Wall time, s": entry["seconds"],
-            "Device": entry["device"],
-            "Commit": (entry["commit"] or "")[:7] or None,
+            "Device": entry.get("device"),
+            "Precision": entry.get("precision"),
+            "Commit": run.commit,
             "torch": entry["versions"].get("torch"),
-            "Command": f"`{entry['command']}`",
+            "Command": f"`{entry.get('command')}`",
         }
-        for entry in log
+        for run, entry in zip(runs, log, strict=True)
     ]
     return table_of("Runs", lines)
 
@@ -205,6 +237,7 @@ def runs_table(log: Sequence[Record]) -> Table:
 def default_folder(name: str, runs: Sequence[RunFolder]) -> Path:
     """results/NAME-data set-tasks-epochs, such as results/main-cifar100-5-10-500-epochs."""
     scenarios: dict[str, set[int]] = {}
+    runs = drawn(name, runs)
     for run in runs:
         preset = scenario_preset(run.scenario)
         scenarios.setdefault(preset["scenario.dataset"], set()).add(preset["scenario.tasks"])

@@ -14,7 +14,7 @@ from gcab.inference import fast_predictor
 from gcab.methods.method import Method, parameter_count
 from gcab.paper.evidence import TITLES, distillations
 from gcab.runs.files import write_json
-from gcab.runs.folder import RunFolder, device_name, environment
+from gcab.runs.folder import RunFolder, environment, hardware
 from gcab.training.seeds import generator
 
 EFFORT = Effort(calls=20, seconds=0.3)
@@ -31,7 +31,7 @@ def time_models(run: RunFolder, device: torch.device) -> None:
     for place in dict.fromkeys((torch.device("cpu"), device)):
         seconds = seconds_of_one(methods, place, size)
         models = {name: {**counted[name], "seconds": seconds[name]} for name in methods}
-        figures = {**environment(), "device": device_name(place), "tasks": len(run.tasks), "batch": 1, "models": models}
+        figures = {**environment(), **hardware(place), "tasks": len(run.tasks), "batch": 1, "models": models}
         write_json(run.path / f"runtime-{place.type}.json", figures)
 
 

@@ -414,8 +414,8 @@ def _number(value: float | None) -> float:
 
 def _embeddings(run: RunFolder) -> dict[int, dict[str, Array]]:
     """The embeddings of the same task-1 images after task 1, task 2 and the last task, thinned to a readable number."""
-    names = sorted(run.arrays_names("embedding-"))
-    sets = {int(name.rpartition("-")[2]): run.load_arrays(name) for name in names[:2] + names[2:][-1:]}
+    tasks = sorted(int(name.rpartition("-")[2]) for name in run.arrays_names("embedding-"))
+    sets = {task: run.embedding(task) for task in tasks[:2] + tasks[2:][-1:]}
     found = {task: arrays for task, arrays in sets.items() if arrays is not None}
     finite = all(np.isfinite(arrays[kind]).all() for arrays in found.values() for kind in ("raw", "compensated"))
     if len(found) < 2 or 1 not in found or not finite:

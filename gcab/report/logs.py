@@ -47,6 +47,7 @@ class Document(TypedDict):
     tasks: list[list[str]]
     versions: dict[str, str]
     commit: NotRequired[str | None]
+    commit_corrected: NotRequired[str]
 
 
 class Epoch(TypedDict):

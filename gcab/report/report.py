@@ -2,13 +2,14 @@
 
 import json
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from importlib import resources
 from io import BytesIO
 from pathlib import Path
 from string import Template
+from typing import Any
 
 from gcab.errors import GcabError
 from gcab.evaluation.metrics import METRICS, describe
@@ -172,9 +173,9 @@ def _provenance(group: Group, run: RunFolder) -> str:
         "Started": _date((run.path / "config.json").stat().st_mtime),
         "Last record": _date((run.path / "metrics.jsonl").stat().st_mtime),
         "Training and evaluation": _duration(final["seconds"]) if final else f"unfinished, {progress(run)}",
-        "Device": escape(str(document.get("device", NOTHING))),
+        "Device": escape(_hardware(document) or NOTHING),
         "Versions": escape(", ".join(f"{name} {number}" for name, number in document["versions"].items())),
-        "Commit": escape(str(document.get("commit") or NOTHING)),
+        "Commit": escape(run.commit or NOTHING),
     }
     rows = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in facts.items())
     settings = json.dumps({"config": run.config, "tasks": run.tasks}, indent=2, ensure_ascii=False)
@@ -182,6 +183,12 @@ def _provenance(group: Group, run: RunFolder) -> str:
         f'<h3>{escape(run_label(group, run))}</h3><dl class="facts">{rows}</dl>'
         f"<details><summary>Configuration and tasks</summary><pre>{escape(settings)}</pre></details>"
     )
+
+
+def _hardware(document: Mapping[str, Any]) -> str:
+    """As far as it was recorded; earlier versions knew the device's name only."""
+    words = {"device": "", "precision": "", "cuda": "CUDA ", "driver": "driver ", "platform": ""}
+    return ", ".join(f"{word}{document[key]}" for key, word in words.items() if document.get(key))
 
 
 def _date(seconds: float) -> str:

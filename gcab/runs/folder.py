@@ -67,7 +67,7 @@ class RunFolder:
         """Open an existing run for reading."""
         if not path.exists():
             raise GcabError(f"there is no run folder {path}: check the path, or train one with gcab train")
-        if not _is_run(path):
+        if not is_run(path):
             below = [str(run) for run, _ in zip(_runs_below(path), range(3), strict=False)]
             hint = f"did you mean {' or '.join(below)}?" if below else "it has no config.json and metrics.jsonl."
             raise GcabError(f"{path} is not a run folder: {hint}")
@@ -121,8 +121,32 @@ class RunFolder:
         return CheckpointStore(self.path / "checkpoint")
 
     @property
+    def commit(self) -> str | None:
+        """Of the code, shortened; where it was corrected later, beside the one that was recorded."""
+        recorded, corrected = (str(self.document.get(key) or "")[:7] for key in ("commit", "commit_corrected"))
+        return f"{corrected} (recorded: {recorded or 'none'})" if corrected else recorded or None
+
+    @property
     def model(self) -> Path:
         return self.path / "model"
+
+    def require_model(self) -> None:
+        """Refuse a run whose model is not there, and say how to come by one."""
+        from gcab.runs.model import beside
+
+        if any((place / "model.json").exists() for place in (self.model, beside(self.model, "old"))):
+            return
+        command = self.document.get("command")
+        named = f" ({command})" if command else ""
+        if self.records("task"):
+            raise GcabError(
+                f"only the log of the run {self.path} is here, its model is not: copy the run's folder 'model' here, "
+                f"or train it again{named}."
+            )
+        raise GcabError(
+            f"the run {self.path} has no model yet, as its first task has not ended: the command that started it "
+            f"continues it{named}."
+        )
 
     @property
     def report(self) -> Path:
@@ -211,6 +235,18 @@ class RunFolder:
         except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile, zlib.error):
             raise GcabError(f"{path} is damaged: restore it, or delete it and do without its figures.") from None
 
+    def save_embedding(self, task: int, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
+        """Replace what was embedded after a task; what compensation does not change is stored once."""
+        same = np.array_equal(arrays["raw"], arrays["compensated"])
+        self.save_arrays(
+            f"embedding-{task:02d}", **{key: arrays[key] for key in arrays if not (same and key == "compensated")}
+        )
+
+    def embedding(self, task: int) -> dict[str, np.ndarray[Any, Any]] | None:
+        """Read labels, raw and compensated points, if they were saved."""
+        arrays = self.load_arrays(f"embedding-{task:02d}")
+        return arrays and {"compensated": arrays["raw"], **arrays}
+
     def arrays_names(self, prefix: str = "") -> list[str]:
         """List the names that `load_arrays` knows."""
         return sorted(path.stem for path in _visible(self._predictions) if path.match(f"{prefix}*.npz"))
@@ -225,16 +261,20 @@ class RunFolder:
                 os.truncate(self._metrics, data.rfind(b"\n") + 1)
 
 
-def find_runs(paths: Sequence[Path]) -> list[RunFolder]:
-    """Open every run that is, or lies below, one of `paths`, in the order of a table: scenario, method, seed.
+def is_run(path: Path) -> bool:
+    return (path / "config.json").is_file() and (path / "metrics.jsonl").is_file()
 
-    Of copies of a run, such as published ones, the fullest counts and no other.
+
+def find_runs(paths: Sequence[Path]) -> list[RunFolder]:
+    """Open every run that is, or lies below, one of `paths`, in the order of a table: scenario, method, seed, settings.
+
+    Of copies of a run, such as published ones, the fullest counts and no other; all come in the same order.
     """
     found: dict[Path, RunFolder] = {}
     for path in paths:
         if not path.exists():
             raise GcabError(f"there is no run folder {path}: check the path, or train one with gcab train")
-        below = [path] if _is_run(path) else list(_runs_below(path))
+        below = [path] if is_run(path) else list(_runs_below(path))
         if not below:
             raise GcabError(f"there is no run in {path}: give a run folder or one that holds some")
         for run in below:
@@ -242,18 +282,31 @@ def find_runs(paths: Sequence[Path]) -> list[RunFolder]:
     originals: dict[tuple[str, int, bytes], RunFolder] = {}
     for fullest in sorted(found.values(), key=lambda run: -sum(1 for _ in run.path.rglob("*"))):
         originals.setdefault((fullest.group, fullest.seed, fullest.log()), fullest)
-    return sorted(originals.values(), key=lambda run: (run.scenario, run.method, run.seed, str(run.path)))
+    return sorted(originals.values(), key=lambda run: (run.scenario, run.method, run.seed, run.group, str(run.path)))
 
 
 def environment() -> dict[str, Any]:
-    """Say what the program runs on, for config.json: versions, and the commit when it runs from a checkout."""
+    """Say what the program runs on, for config.json: versions, system, and the commit when it runs from a checkout."""
     versions = {
         "gcab": VERSION,
         "torch": version("torch"),
         "python": platform.python_version(),
         "numpy": np.__version__,
     }
-    return {"versions": versions, "commit": _commit(Path(__file__).resolve().parents[2])}
+    system = f"{platform.system()} {platform.machine()}"
+    return {"versions": versions, "platform": system, "commit": _commit(Path(__file__).resolve().parents[2])}
+
+
+def hardware(device: "torch.device", count: int = 1) -> dict[str, Any]:
+    """Say what was computed on, for config.json; a GPU's numbers depend on its libraries and its driver, too."""
+    name = device_name(device)
+    named = {"device": f"{count} x {name}" if count > 1 else name}
+    if device.type != "cuda":
+        return named
+    import torch
+
+    driver = _answer(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
+    return {**named, "cuda": torch.version.cuda, "driver": driver[0] if driver else None}
 
 
 def device_name(device: "torch.device") -> str:
@@ -269,13 +322,17 @@ def device_name(device: "torch.device") -> str:
 
 
 def _commit(checkout: Path) -> str | None:
-    command = ["git", "-C", str(checkout), "rev-parse", "--show-toplevel", "--verify", "HEAD"]
+    answer = _answer(["git", "-C", str(checkout), "rev-parse", "--show-toplevel", "--verify", "HEAD"])
+    # An installed package may lie inside somebody else's checkout, whose commit says nothing about it.
+    return answer[1] if answer and Path(answer[0]).resolve() == checkout else None
+
+
+def _answer(command: list[str]) -> list[str] | None:
+    """Lines that another program prints, if it is there and succeeds."""
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.split("\n")
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.split("\n")
     except (OSError, subprocess.SubprocessError):
         return None
-    # An installed package may lie inside somebody else's checkout, whose commit says nothing about it.
-    return answer[1] if Path(answer[0]).resolve() == checkout else None
 
 
 def _read_document(path: Path) -> dict[str, Any]:
@@ -349,14 +406,10 @@ def _visible(folder: Path) -> list[Path]:
     return [path for path in folder.glob("*") if not path.name.startswith(".")]
 
 
-def _is_run(path: Path) -> bool:
-    return (path / "config.json").is_file() and (path / "metrics.jsonl").is_file()
-
-
 def _runs_below(path: Path) -> Iterator[Path]:
     """Walk down in a fixed order to the nearest run folders; nothing inside a run, or hidden, is looked at."""
     for folder, names, _ in os.walk(path):
         names[:] = sorted(name for name in names if not name.startswith("."))
-        if _is_run(Path(folder)):
+        if is_run(Path(folder)):
             names.clear()
             yield Path(folder)

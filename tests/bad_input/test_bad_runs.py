@@ -104,8 +104,29 @@ def test_a_damaged_model(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "weights.safetensors is missing" in refusal(capsys, "evaluate", run)
     (run / "model" / "model.json").write_text("{")
     assert "is damaged" in refusal(capsys, "evaluate", run)
+
+
+def test_a_run_without_a_model(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One that was published, or stopped before its first task ended, wherever a model is needed."""
+    image = tmp_path / "class0" / "0.png"
+    make_photos(tmp_path, classes=1, count=1)
+    asked = [("evaluate", run), ("predict", run, image), ("export", run, tmp_path / "out.onnx"), ("info", run)]
+    asked += [("audit", run), ("serve", run), ("distill", run), ("undo", run)]
+    before, after = (
+        f"the run {run} has no model yet, as its first",
+        "continues it (gcab train digits/2 --method finetune",
+    )
+    (run / "model").rename(run / ".model.old")  # a save that was killed
+    assert "2 tasks" in succeeds(capsys, "info", run)
     shutil.rmtree(run / "model")
-    assert f"there is no model in {run / 'model'}" in refusal(capsys, "evaluate", run)
+    for arguments in asked:
+        assert f"only the log of the run {run} is here, its model is not: copy" in refusal(capsys, *arguments)
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text(lines[0])
+    for arguments in asked:
+        said = refusal(capsys, *arguments)
+        assert before in said
+        assert after in said
 
 
 def test_a_file_in_the_place_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -101,7 +101,7 @@ def test_the_predictions_say_what_the_record_says(gcab: FinishedRun) -> None:
 
 
 def test_embeddings_of_the_first_task_follow_it_through_the_run(gcab: FinishedRun) -> None:
-    views = [gcab.run.load_arrays(f"embedding-{number:02d}") for number in (1, 2, 3)]
+    views = [gcab.run.embedding(number) for number in (1, 2, 3)]
     for number, view in enumerate(views, start=1):
         assert view is not None
         assert view["raw"].shape == view["compensated"].shape == (8, 16)

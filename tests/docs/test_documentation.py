@@ -31,6 +31,7 @@ ADD_A_METHOD = ROOT / "docs" / "add-a-method.md"
 SERVING = ROOT / "docs" / "serving.md"
 SHELL = re.compile(r" \|+ | > |; ")  # where the arguments of a command end
 DOCUMENTS = [README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+RESULTS = sorted((ROOT / "results").rglob("*.md"))
 
 # Every label of the paper's source, in its order.
 PAPER_LABELS = (
@@ -149,7 +150,7 @@ def test_what_is_said_to_be_missing_is_missing() -> None:
         assert name.lower() not in methods(), name
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", [*DOCUMENTS, *RESULTS], ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_relative_link_leads_somewhere(document: Path) -> None:
     for link in re.findall(r"\]\(([^)]+)\)", text_of(document)):
         if not link.startswith(("http://", "https://")):
@@ -159,7 +160,7 @@ def test_every_relative_link_leads_somewhere(document: Path) -> None:
             assert not anchor or anchor in anchors(target), link
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", [*DOCUMENTS, *RESULTS], ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_path_of_a_machine_is_in_a_document(document: Path) -> None:
     assert not re.search(r"(?<![\w.:/<>*])/(home|root|tmp|work|mnt|data|Users)/", text_of(document))
 
@@ -167,13 +168,16 @@ def test_no_path_of_a_machine_is_in_a_document(document: Path) -> None:
 def test_every_command_is_accepted(monkeypatch: pytest.MonkeyPatch, example_method: str) -> None:
     monkeypatch.chdir(ROOT)
     assert len(commands(README)) >= 10
-    for arguments in [arguments for document in DOCUMENTS for arguments in commands(document)]:
+    for document in RESULTS:
+        assert document.parent == ROOT / "results" or len(commands(document)) >= 3, document
+    for arguments in [arguments for document in [*DOCUMENTS, *RESULTS] for arguments in commands(document)]:
         verb, rest = make_parser(arguments).parse_known_args(arguments)
         assert not rest, arguments
         if arguments[0] == "train":
             resolve(verb.scenario, verb.method, verb.profile, verb.seed, changes_of(verb))
         if arguments[0] == "figure":
             assert verb.name in RECIPES
+            assert [path for path in verb.given if path.parts[0] == "results" and not path.is_dir()] == []
     assert ["train", "digits/5", "--method", example_method, "--options.weight", "2"] in commands(ADD_A_METHOD)
 
 

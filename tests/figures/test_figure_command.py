@@ -1,6 +1,7 @@
 """`gcab figure`: which runs a recipe means, what is run again and what is not, and what is written."""
 
 import json
+import platform
 import shutil
 from dataclasses import replace
 from functools import reduce
@@ -23,6 +24,7 @@ from gcab.experiment import load_data, run_experiment
 from gcab.paper import embedding, numbers
 from gcab.paper.evidence import read_json, reduced
 from gcab.paper.jobs import Job, chosen, forms, plan, run_job, steps_left
+from gcab.paper.origin import published_folder
 from gcab.paper.publishing import EXHIBITS, cell, default_folder, markdown, publish, table_of
 from gcab.paper.recipes import RECIPES
 from gcab.paper.timing import time_models
@@ -209,6 +211,8 @@ def test_given_runs_alone_are_drawn_and_a_results_folder_can_be_drawn_again(
     picture, page = (out / "ablation.png").read_bytes(), (out / "ablation.md").read_text(encoding="utf-8")
     assert "Reduced schedule: 1 epoch a task instead of 40" in page
     assert "| gates alone | ✓ |" in page
+    assert f"From the logs in this folder: `gcab figure ablation {out}`." in page
+    assert document["command"] not in page, "the folders it names are gone"
     said(capsys, "ablation", out)
     assert (out / "ablation.png").read_bytes() == picture
     assert json.loads((out / "ablation.json").read_text())["lines"] == document["lines"]
@@ -234,15 +238,21 @@ def test_a_figure_may_grow_but_is_not_replaced_by_one_of_other_runs(
 def test_a_given_model_is_timed(copied: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = find_runs([copied])[0]
     said(capsys, "runtime", run.path, "--device", "cpu", "--out", tmp_path / "out")
-    assert "| GCAB, the paper | 10 | Quadro RTX 6000 | 12.40 |" in (tmp_path / "out" / "runtime.md").read_text("utf-8")
+    assert "Quadro RTX 6000" not in (tmp_path / "out" / "runtime.md").read_text("utf-8"), "the paper has no digits"
+    publish("runtime", [changed(run, **{"scenario.name": "cifar100/10"})], tmp_path / "beside", "")
+    beside = (tmp_path / "beside" / "runtime.md").read_text("utf-8")
+    assert "| GCAB, the paper | 10 | Quadro RTX 6000 | 12.40 |" in beside
     line = json.loads((tmp_path / "out" / "runtime.json").read_text())["lines"][0]
     assert line["Plain, ms"] > 0
     assert line["Parameters, M"] * 1e6 == pytest.approx(run.final()["parameters"])  # type: ignore[index]
     assert line["FLOPs, M"] == 2 * line["MACs, M"]
     assert line["Over the encoder"] > 1
-    shutil.rmtree(run.model)
-    said(capsys, "runtime", run.path, "--device", "cpu", "--out", tmp_path / "again")
-    assert json.loads((tmp_path / "again" / "runtime.json").read_text())["lines"][0] == line, "from its file"
+    for other in find_runs([copied]):
+        shutil.rmtree(other.model)
+    said(capsys, "runtime", copied, "--device", "cpu", "--out", tmp_path / "again")
+    again = json.loads((tmp_path / "again" / "runtime.json").read_text())
+    assert again["lines"][0] == line, "from its file"
+    assert [entry["folder"] for entry in again["runs"]] == [str(published_folder(run))], "no run that was not timed"
 
 
 def test_bad_input_is_one_sentence(
@@ -285,6 +295,7 @@ def test_seeds_are_averaged(tmp_path: Path) -> None:
     runs = made(jobs)
     one, two = (run.records("final")[0]["acc_tag"] for run in runs)
     (line,) = numbers.main(runs)
+    assert EXHIBITS["capacity"].used(runs) == [], "nothing is gated"
     assert (line["Seeds"], line["Method"]) == (2, "Fine-tuning")
     assert line["ACC_TAG"] == pytest.approx((one + two) / 2)
     assert line["ACC_TAG ±"] == pytest.approx(abs(one - two) / 2**0.5)
@@ -362,6 +373,8 @@ def test_every_seed_counts_distilled_or_not(copied: Path) -> None:
     runs = [one, RunFolder.open(other)]
     final = one.final()
     assert final is not None
+    without = next(run for run in find_runs([copied]) if run.config["options"]["drift"] == "none")
+    assert EXHIBITS["distillation"].used([*runs, without]) == runs
     for line in (numbers.memory(runs)[0], numbers.distillation(runs)[0]):
         assert (line["Seeds"], line["ACC_TAG"]) == (2, pytest.approx((10 + final["acc_tag"]) / 2))
 
@@ -494,10 +507,10 @@ def test_settings_that_rows_are_named_by(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run = find_runs([copied])[0]
-    (run.path / "config.json").write_text(json.dumps(changed(run, **{place: value}).document))
+    for run in find_runs([copied]):
+        (run.path / "config.json").write_text(json.dumps(changed(run, **{place: value}).document))
     for name in ("ablation", "embedding", "hyperparameters"):
-        assert flaw in said(capsys, name, run.path)
+        assert flaw in said(capsys, name, copied)
     assert not (tmp_path / "results").exists()
 
 
@@ -534,6 +547,47 @@ def test_the_embedding_figure_has_the_papers_columns(pair: list[RunFolder]) -> N
     ]
     assert all(len(axes.collections) == 5 for axes in drawn.axes), "one for each class of task 1"
     assert embedding.pairs(pair[:1]) == {}
+
+
+def test_the_embedding_is_published_with_its_points_and_its_two_runs_alone(
+    pair: list[RunFolder], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    out = default_folder("embedding", [*pair, changed(pair[1], seed=2, **{"training.epochs": 7})])
+    assert str(out) == "results/embedding-digits-2-1-epochs", "named by what is drawn"
+    publish("embedding", [*pair, changed(pair[1], seed=2)], out, "")
+    assert [run.log() for run in find_runs([out])] == [run.log() for run in pair]
+    assert {path.name for path in out.rglob("*.npz")} == {"embedding-01.npz", "embedding-02.npz"}
+    before = json.loads((out / "embedding.json").read_text())
+    assert [entry["folder"] for entry in before["runs"]] == [str(published_folder(run)) for run in pair]
+    assert f"Folder: {out}" in said(capsys, "embedding", out)
+    assert json.loads((out / "embedding.json").read_text())["lines"] == before["lines"]
+
+
+def test_of_many_tasks_the_embeddings_shown_are_published(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path, {"tasks": [["a", "b"]] * 12})
+    published = {pattern.format(last=len(run.tasks)) for pattern in embedding.FILES}
+    tasks = {1, *embedding.tasks_of((run, run))}
+    assert tasks == {1, 2, 3, 4, 5, 12}
+    assert published == {f"predictions/embedding-{task:02d}.npz" for task in tasks}
+
+
+def test_a_run_tells_what_it_was_computed_on_and_which_commit_was_wrong(pair: list[RunFolder], tmp_path: Path) -> None:
+    corrected = {**pair[0].document, "commit": "a" * 40, "commit_corrected": "b" * 40}
+    publish("main", [RunFolder(pair[0].path, corrected), pair[1]], tmp_path, "")
+    page = (tmp_path / "main.md").read_text("utf-8")
+    first, second = json.loads((tmp_path / "main.json").read_text())["runs"]
+    assert "| float32 | bbbbbbb (recorded: aaaaaaa) |" in page
+    assert (first["commit"], first["commit_corrected"]) == ("a" * 40, "b" * 40)
+    assert "commit_corrected" not in second
+    assert {key: second[key] for key in ("device", "precision", "platform")} == {
+        "device": "CPU, 1 thread",
+        "precision": "float32",
+        "platform": f"{platform.system()} {platform.machine()}",
+    }
+    early = {key: value for key, value in pair[0].document.items() if key not in ("device", "precision", "platform")}
+    publish("main", [RunFolder(pair[0].path, early)], tmp_path / "early", "")
+    assert "Precision" not in (tmp_path / "early" / "main.md").read_text("utf-8")
 
 
 def test_tables_show_numbers_as_people_read_them() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_recipes import EXPECTED, POINTS, differences, numbers_of
+from tiny_recipes import EXPECTED, LOSS_TOLERANCE, POINTS, differences, numbers_of
 
 from gcab.paper.publishing import EXHIBITS
 from gcab.paper.recipes import RECIPES
@@ -53,3 +53,19 @@ def test_a_difference_is_seen() -> None:
     del fewer["losses"][run]
     for changed in (accuracy, loss, column, term, epochs, fewer):
         assert len(differences(expected, changed)) == 1
+
+
+def test_images_may_change_sides_but_a_student_may_not_learn_otherwise() -> None:
+    expected = stored()["distillation"]
+    assert all(line["Heads alone"] is not None for line in expected["lines"])
+    assert all(line["KL to GCAB"] > 0 for line in expected["lines"][1:])
+    for column, allowed, seen in (
+        ("ACC_TAG", POINTS - 0.1, POINTS + 0.1),
+        ("Heads alone", POINTS - 0.1, POINTS + 0.1),
+        ("KL to GCAB", 0.9 * LOSS_TOLERANCE, 1.1 * LOSS_TOLERANCE),
+    ):
+        for change, count in ((allowed, 0), (seen, 1)):
+            changed = copy.deepcopy(expected)
+            line = changed["lines"][1]
+            line[column] += change * (line[column] if column.startswith("KL") else 1)
+            assert len(differences(expected, changed)) == count

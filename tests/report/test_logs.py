@@ -115,6 +115,7 @@ def test_a_field_of_another_type(
         (lambda document: document["config"]["scenario"].update(name=5), "config.scenario.name is 5, not text"),
         (lambda document: document.update(tasks=["cat", "dog"]), 'tasks.0 is "cat", not a list'),
         (lambda document: document.update(commit=123), "commit is 123, not text"),
+        (lambda document: document.update(commit_corrected=7), "commit_corrected is 7, not text"),
     ],
 )
 def test_a_configuration_that_lacks_something(

@@ -82,6 +82,13 @@ def test_it_says_how_it_was_made(comparison: tuple[list[RunFolder], str]) -> Non
     assert "3.0 min" in page  # 61 s for each of three tasks
 
 
+def test_it_says_what_was_computed_on_as_far_as_it_was_recorded(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "gcab", 1, 2)
+    run.document.update(device="card", precision="bfloat16", cuda="12.8", driver=None, platform="Linux x86_64")
+    page = write_report([run], tmp_path / "report.html").read_text("utf-8")
+    assert "<dt>Device</dt><dd>card, bfloat16, CUDA 12.8, Linux x86_64</dd>" in page
+
+
 def test_names_are_escaped(tmp_path: Path) -> None:
     names = [SCRIPT, "$x$ & y", "${style}", *"abc"]
     run = write_run(tmp_path, "gcab", 1, 2, 3, names=names, options={"note": SCRIPT})

@@ -4,6 +4,7 @@ import copy
 import json
 import math
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ import torch
 
 import gcab.runs.folder as folder_module
 from gcab.errors import GcabError
-from gcab.runs.folder import RunFolder, device_name, environment, find_runs
+from gcab.runs.folder import RunFolder, device_name, environment, find_runs, hardware
 
 
 def document(**changes: Any) -> dict[str, Any]:
@@ -226,6 +227,19 @@ def test_arrays_come_back_as_they_were(run: RunFolder) -> None:
         run.save_arrays("task-03", objects=np.array([{}]))
 
 
+def test_an_embedding_that_compensation_does_not_change_is_stored_once(run: RunFolder) -> None:
+    raw = np.arange(6.0).reshape(2, 3)
+    for task, compensated in ((1, raw.copy()), (2, raw + 1)):
+        run.save_embedding(task, {"labels": np.array([0, 1]), "raw": raw, "compensated": compensated})
+        back, stored = run.embedding(task), run.load_arrays(f"embedding-{task:02d}")
+        assert back is not None
+        assert stored is not None
+        assert set(back) == {"labels", "raw", "compensated"}
+        np.testing.assert_array_equal(back["compensated"], compensated)
+        assert ("compensated" in stored) == (task == 2)
+    assert run.embedding(3) is None
+
+
 @pytest.mark.parametrize("damage", ["cut", "flip", "empty"])
 def test_damaged_arrays_are_one_sentence(run: RunFolder, damage: str) -> None:
     run.save_arrays("task-01", labels=np.arange(5000))
@@ -254,6 +268,14 @@ def test_runs_are_found_below_a_folder_once_and_in_the_order_of_a_table(tmp_path
     assert [run.path.name for run in find_runs([tmp_path / "digits-5" / "gcab" / "2-ab"])] == ["2-ab"]
 
 
+def test_the_order_of_runs_does_not_depend_on_what_their_folders_are_called(tmp_path: Path) -> None:
+    for place, names in (("here", "ab"), ("there", "ba")):
+        for name, epochs in zip(names, (1, 2), strict=True):
+            RunFolder.prepare(tmp_path / place / name, document(training={"epochs": epochs}))
+    here, there = ([run.config for run in find_runs([tmp_path / place])] for place in ("here", "there"))
+    assert here == there
+
+
 def test_where_there_is_no_run_the_sentence_says_so(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(GcabError, match=r"there is no run in .*empty"):
@@ -280,6 +302,40 @@ def test_the_environment_names_its_versions() -> None:
     assert versions["numpy"] == np.__version__
     assert versions["python"] == ".".join(map(str, sys.version_info[:3]))
     assert set(versions) == {"gcab", "torch", "python", "numpy"}
+    assert environment()["platform"] == f"{platform.system()} {platform.machine()}"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "corrected", "shown"),
+    [
+        ("1" * 40, None, "1111111"),
+        ("1" * 40, "2" * 40, "2222222 (recorded: 1111111)"),
+        (None, "2" * 40, "2222222 (recorded: none)"),
+        (None, None, None),
+    ],
+)
+def test_a_corrected_commit_is_shown_beside_the_recorded_one(
+    recorded: str | None, corrected: str | None, shown: str | None, tmp_path: Path
+) -> None:
+    correction = {"commit_corrected": corrected} if corrected else {}
+    assert RunFolder(tmp_path, {**document(), "commit": recorded, **correction}).commit == shown
+
+
+def test_a_run_without_its_model_says_how_to_come_by_one(run: RunFolder) -> None:
+    with pytest.raises(GcabError, match=r"first task has not ended: the command .* continues it \(gcab train\)\.$"):
+        run.require_model()
+    run.append({"kind": "task", "task": 1})
+    with pytest.raises(GcabError, match=r"only the log of .*/run is here.* or train it again \(gcab train\)\.$"):
+        run.require_model()
+    run.document["command"] = ""  # as from Python
+    with pytest.raises(GcabError, match=r"or train it again\.$"):
+        run.require_model()
+    interrupted = run.path / ".model.old"  # by a save that was killed between its two renames
+    interrupted.mkdir()
+    (interrupted / "model.json").touch()
+    run.require_model()
+    interrupted.rename(run.model)
+    run.require_model()
 
 
 def test_the_commit_is_that_of_the_package_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,6 +362,19 @@ def test_devices_have_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"card {device.index}")
     assert device_name(torch.device("cuda", 1)) == "card 1"
     assert device_name(torch.device("mps")) == "MPS"
+
+
+def test_of_a_gpu_the_libraries_and_the_driver_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    assert hardware(torch.device("cpu")) == {"device": "CPU, 1 thread"}
+    monkeypatch.setattr(torch.cuda, "get_device_name", str)
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert hardware(torch.device("cuda")) == {"device": "cuda", "cuda": "12.8", "driver": None}
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!{sys.executable}\nprint('570.1.2')\nprint('570.1.2')\n")
+    tool.chmod(0o755)
+    assert hardware(torch.device("cuda"), 8) == {"device": "8 x cuda", "cuda": "12.8", "driver": "570.1.2"}
 
 
 def test_reading_a_run_does_not_import_torch() -> None:
