@@ -300,7 +300,7 @@ def test_seeds_are_averaged(tmp_path: Path) -> None:
     assert line["ACC_TAG"] == pytest.approx((one + two) / 2)
     assert line["ACC_TAG ±"] == pytest.approx(abs(one - two) / 2**0.5)
     table = publish("main", runs, tmp_path / "out", "")
-    assert table.note.startswith("Scenario digits/2, epochs 1, seeds 2.")
+    assert table.note.startswith("Scenario digits/2, epochs 1, number of seeds 2.")
     assert "ACC_TAG ±" in table.columns
     assert "ACC_TAG ±" not in publish("main", runs[:1], tmp_path / "out", "").columns
 
