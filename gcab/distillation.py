@@ -23,8 +23,9 @@ from gcab.methods.gcab import Gcab, GcabOptions
 from gcab.methods.gcab_fast import GcabFast, GcabFastOptions, distill, divergence, fast_options
 from gcab.methods.method import Method, Task, TaskImages, Watch, ignore, parameter_count, state_bytes
 from gcab.model.folded import FoldedDecoder
+from gcab.runs.environment import environment, hardware
 from gcab.runs.files import write_json
-from gcab.runs.folder import RunFolder, environment, hardware
+from gcab.runs.folder import RunFolder
 from gcab.runs.model import GENERATION, read_description
 
 if TYPE_CHECKING:

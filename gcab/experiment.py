@@ -22,7 +22,8 @@ from gcab.evaluation.metrics import results_from_records, summary, summary_of_vi
 from gcab.methods.method import Method, Task, TaskImages
 from gcab.ranks import rank, world
 from gcab.runs.checkpoint import CheckpointStore
-from gcab.runs.folder import RunFolder, environment, hardware
+from gcab.runs.environment import environment, hardware
+from gcab.runs.folder import RunFolder
 from gcab.runs.lock import RunLock
 from gcab.runs.shared import SharedRun
 from gcab.scenario import Scenario, TaskStream

@@ -12,8 +12,8 @@ from gcab.bench.training import time_training
 from gcab.bench.workload import Row, Say, Workload
 from gcab.config import to_dict
 from gcab.errors import GcabError
+from gcab.runs.environment import environment, hardware
 from gcab.runs.files import write_json
-from gcab.runs.folder import environment, hardware
 
 SETS = 2  # of all measurements, so that their spread is known
 

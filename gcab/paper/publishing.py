@@ -13,8 +13,9 @@ from gcab.paper.recipes import RECIPES
 from gcab.report.figures import save
 from gcab.report.plotting import STYLE
 from gcab.report.tables import NOTHING, Table
+from gcab.runs.environment import environment
 from gcab.runs.files import write_bytes, write_json
-from gcab.runs.folder import RunFolder, environment
+from gcab.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,8 +13,9 @@ from gcab.evaluation.cost import count_macs
 from gcab.inference import fast_predictor
 from gcab.methods.method import Method, parameter_count
 from gcab.paper.evidence import TITLES, distillations
+from gcab.runs.environment import environment, hardware
 from gcab.runs.files import write_json
-from gcab.runs.folder import RunFolder, environment, hardware
+from gcab.runs.folder import RunFolder
 from gcab.training.seeds import generator
 
 EFFORT = Effort(calls=20, seconds=0.3)

@@ -16,7 +16,8 @@ from gcab.data.images import ImageSet
 from gcab.experiment import Data, Experiment, Observer
 from gcab.methods.method import Method, Task
 from gcab.methods.registry import methods
-from gcab.runs.folder import RunFolder, environment
+from gcab.runs.environment import environment
+from gcab.runs.folder import RunFolder
 from gcab.scenario import Scenario, TaskStream
 
 CPU = torch.device("cpu")

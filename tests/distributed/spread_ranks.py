@@ -26,7 +26,7 @@ from gcab.methods.method import Batch, Progress, Setting, Task, TaskImages
 from gcab.model.encoder import DropPath, EncoderConfig
 from gcab.model.projectors import Distance, drift_distance
 from gcab.runs.checkpoint import flatten
-from gcab.runs.folder import environment
+from gcab.runs.environment import environment
 from gcab.runs.shared import SharedRun
 from gcab.training.distributed import SharedAugment, process_group, shared_loss
 from gcab.training.feed import Feed
