@@ -70,10 +70,11 @@ def distillation_settings(profile: str) -> dict[str, Any]:
     return {key: value for key, _, value in leaves(options, "options.") if key not in of_run and key != CAPACITY}
 
 
-def distil(teacher: Gcab, config: RunConfig, images: Tensor, watch: Watch = ignore) -> GcabFast:
-    """The student that the settings ask for; the teacher is not touched."""
+def distil(teacher: Gcab, config: RunConfig, images: Tensor, watch: Watch = ignore) -> tuple[GcabFast, float]:
+    """The student that the settings ask for, and how far it is from the teacher, which is not touched."""
     with suitable_threads(teacher.network.gate_in.used.device, config.features_per_batch()):
-        return distill(teacher, images, config.options, config.seed, watch)
+        student = distill(teacher, images, config.options, config.seed, watch)
+        return student, imitation(teacher, student, images)
 
 
 def percent(capacity: float) -> str:
@@ -143,6 +144,7 @@ def distil_run(
     """Distil a run's model with the training images of its last task; what both models do with the test images."""
     folder = out or fast_folder(run, capacity)
     recorded = require_finished(run)
+    run.require_model()
     require_free(folder, run)
     method, config, description = load_method(run.model)
     teacher, changed = prepare(method.to(device), config, capacity, settings)
@@ -152,7 +154,7 @@ def distil_run(
     tasks = data.scenario.tasks[: len(description["tasks"])]
     images = data.scenario.open(tasks[-1], data.train).train().images
     started = time.perf_counter()
-    student = distil(teacher, changed, images, watch)
+    student, distance = distil(teacher, changed, images, watch)
     seconds = time.perf_counter() - started
     figures = {
         **environment(),
@@ -164,7 +166,7 @@ def distil_run(
         "options": asdict(changed.options),
         "images": len(images),
         "seconds": seconds,
-        "divergence": imitation(teacher, student, images, device),
+        "divergence": distance,
         "teacher": config.method,
         "recorded": only_accuracies(recorded),
         "gcab": measured(teacher, data, tasks, device),
@@ -194,15 +196,17 @@ def only_accuracies(result: Mapping[str, Any]) -> dict[str, Any]:
     return {name: result[name] for name in ACCURACIES}
 
 
-def imitation(teacher: Gcab, student: GcabFast, images: Tensor, device: torch.device) -> float:
+def imitation(teacher: Gcab, student: GcabFast, images: Tensor) -> float:
     """KL(teacher || student) of their heads alone, a mean over the images as they are, at temperature 1."""
     heads = [method.decision(FoldedDecoder(method.network), statistics=False) for method in (teacher, student)]
+    device = teacher.network.gate_in.used.device
     wanted, given = (logits_of(teacher, images, device, decide) for decide in heads)
     found = float(divergence(wanted, given, temperature=1.0))
     if not math.isfinite(found):
         raise GcabError(
             f"the student has lost its way (KL {found}): give a lower learning rate than "
-            f"{student.options.distillation_lr:g}, as with --set options.distillation_lr=0.001."
+            f"{student.options.distillation_lr:g}, as with "
+            f"--set options.distillation_lr={student.options.distillation_lr / 10:g}."
         )
     return found
 
@@ -238,12 +242,12 @@ def distilled(
     """
     teacher, config = prepare(model.method, model.config, capacity, settings)
     if labels is None:
-        return distil(teacher, config, pixels, watch), config, model.calibration
+        return distil(teacher, config, pixels, watch)[0], config, model.calibration
     if len(labels) != len(pixels):
         raise GcabError(f"{len(pixels)} images but {len(labels)} labels: give one label per image, or none.")
     data = TaskImages(pixels, labels_in(model, labels))
     lesson = Lesson.divide(model.tasks[-1], data, HELD_OUT if model.calibration.images else 0.0)
-    student = distil(teacher, config, lesson.train.images, watch)
+    student, _ = distil(teacher, config, lesson.train.images, watch)
     if lesson.held_out is None:
         return student, config, model.calibration
     held_out = lesson.held_out

@@ -1,7 +1,6 @@
 """The command line of: evaluate."""
 
 import argparse
-from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,9 +39,13 @@ def register(verb: AddVerb) -> None:
 def evaluate_verb(verb: argparse.Namespace, console: Console) -> None:
     from gcab.devices import choose_device
     from gcab.experiment import evaluate_run
+    from gcab.report.logs import check_log
     from gcab.runs.folder import RunFolder
 
     run = RunFolder.open(verb.run)
+    check_log(run)
+    if verb.heads and len(run.tasks) < 2:
+        raise GcabError("--heads compares tasks, and this run has one: leave it out.")
     tested = evaluate_run(run, verb.data, choose_device(verb.device))
     for name in NAMES:
         before = "nothing" if tested.recorded[name] is None else f"{tested.recorded[name]:.2f} %"
@@ -60,14 +63,14 @@ def show_heads(tested: "Tested", console: Console) -> None:
     from gcab.methods.gcab import HEADS, STATISTICS
 
     if len(tested.classes) < 2:
-        raise GcabError("--heads compares tasks, and the model has learned one: leave it out.")
+        raise GcabError("--heads compares tasks, and one has been learned so far: leave it out, or train on.")
     decisions, about = tested.decisions, (tested.labels, tested.classes)
     decided = decisions.get(HEADS, decisions[WHOLE])
     table = Table(box=None, pad_edge=False)
     for heading in ("head", "own images", "others' images", "AUROC", "own found", "wins"):
         table.add_column(heading, justify="right")
     for number, head in enumerate(heads(decided, *about), start=1):
-        own, others = (f"{mean:.1f} ± {deviation:.1f}" for mean, deviation in (head.own, head.others))
+        own, others = (f"{mean:.2f} ± {deviation:.2f}" for mean, deviation in (head.own, head.others))
         table.add_row(f"{number}", own, others, f"{head.auroc:.2f}", f"{head.found:.1f} %", f"{head.won:.1f} %")
     console.print("\nLargest logit of each head, and the images that it wins:", highlight=False)
     console.print(table, highlight=False)
@@ -75,8 +78,8 @@ def show_heads(tested: "Tested", console: Console) -> None:
     say(
         console,
         f"\nAn image has {met.positive:.1f} of {len(tested.classes) - 1} other heads with a logit above 0. "
-        f"The largest of theirs is {met.largest:.1f}; the true class has {met.true:.1f}, and leads its own head by "
-        f"{met.lead:.1f}.",
+        f"The largest of theirs is {met.largest:.2f}; the true class has {met.true:.2f}, and leads its own head by "
+        f"{met.lead:.2f}.",
     )
     for name, logits in decisions.items():
         missed = errors(logits, *about)
@@ -85,6 +88,9 @@ def show_heads(tested: "Tested", console: Console) -> None:
             f"{name}: {missed.task:.1f} % to a wrong task ({missed.told:.1f} % of them right, had the task been told), "
             f"{missed.within:.1f} % to a wrong class of the right task",
         )
-    for one, other in combinations([name for name in (HEADS, STATISTICS) if name in decisions], 2):
-        both, any_of_them = either(decisions[one], decisions[other], *about)
-        say(console, f"the task is found by both {one} and {other}: {both:.1f} %, by one of them: {any_of_them:.1f} %")
+    if HEADS in decisions and STATISTICS in decisions:
+        both, any_of_them = either(decisions[HEADS], decisions[STATISTICS], *about)
+        say(
+            console,
+            f"the task is found by both {HEADS} and {STATISTICS}: {both:.1f} %, by at least one: {any_of_them:.1f} %",
+        )

@@ -122,11 +122,11 @@ def made_runs(verb: argparse.Namespace, console: Console) -> "list[RunFolder] | 
 def own_folder(name: str, runs: "Sequence[RunFolder]") -> Path:
     """Where a figure is written unless told; a figure that is there may be extended or drawn again, but not lost."""
     from gcab.paper.publishing import default_folder
-    from gcab.runs.folder import RunFolder
+    from gcab.runs.folder import RunFolder, is_run
 
     folder, drawn = default_folder(name, runs), {run.log() for run in runs}
     for there in sorted(folder.rglob("metrics.jsonl")):
-        if RunFolder.open(there.parent).log() not in drawn:
+        if is_run(there.parent) and RunFolder.open(there.parent).log() not in drawn:
             raise GcabError(
                 f"{folder} has the figure of another run ({there.parent.relative_to(folder)}), which this one would "
                 "replace: give the same command with --out DIR, its runs are kept."

@@ -19,6 +19,7 @@ from gcab.methods.registry import method_named
 from gcab.paper.evidence import distillations
 from gcab.paper.recipes import Recipe, Row
 from gcab.paper.timing import time_models
+from gcab.report.logs import check_log
 from gcab.runs.folder import RunFolder
 from gcab.scenario import Scenario
 from gcab.terminal import RunDisplay, WorkDisplay
@@ -168,6 +169,7 @@ def run_job(job: Job, root: Path | None, device: torch.device, console: Console,
         if out.exists():
             say(console, f"{title}: {out.name} was made with other settings and is made again")
         with WorkDisplay(console, f"{title}: distilling to {percent(capacity)} %") as watch:
+            check_log(run)
             figures = distil_run(run, root, capacity, out, device, settings, command, watch)
         accuracy, seconds = figures["gcab-fast"]["acc_tag"], figures["seconds"]
         say(console, f"{title}: distilled to {percent(capacity)} %: ACC_TAG {accuracy:.2f} % ({seconds:.0f} s)")

@@ -120,7 +120,7 @@ def test_a_run_is_distilled_beside_its_model(run: Path, capsys: pytest.CaptureFi
             assert f"{measured['acc_taw']:.2f} %" in shown
         assert f"{figures[name]['parameters']:,}" in shown
         assert f"{name}, heads alone" in shown
-    assert f"KL {figures['divergence']:.3g}," in shown
+    assert f"KL of the heads {figures['divergence']:.3g}," in shown
 
 
 def logged(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -200,9 +200,16 @@ def test_a_damaged_log_is_refused_before_any_work(run: Path, capsys: pytest.Capt
 def test_a_student_that_has_lost_its_way_is_not_kept(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sentence = refused(capsys, run, *QUICK, "--set", "options.distillation_lr=1e30")
     assert sentence.endswith(
-        "(KL nan): give a lower learning rate than 1e+30, as with --set options.distillation_lr=0.001."
+        "(KL nan): give a lower learning rate than 1e+30, as with --set options.distillation_lr=1e+29."
     )
     assert not (run / "fast-80").exists()
+
+
+def test_nor_does_it_come_into_use(model: Path, photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "the student has lost its way" in refused(
+        capsys, model, photos / "week2", *QUICK, "--set", "options.distillation_lr=1e30"
+    )
+    assert ContinualClassifier.load(model, "cpu").generation == 2
 
 
 def test_only_images_of_the_last_task_are_used(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

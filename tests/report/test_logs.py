@@ -44,7 +44,7 @@ def refusals(run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     monkeypatch.chdir(run.parent)
     before = sorted(path for path in run.parent.rglob("*"))
     said = []
-    for command in (["report"], ["compare"], ["figure", "main"], ["figure", "ablation"]):
+    for command in (["report"], ["compare"], ["evaluate"], ["figure", "main"], ["figure", "ablation"]):
         assert main([*command, str(run)]) == 2
         said.append(capsys.readouterr().err)
         assert said[-1].count("\n") == 1
