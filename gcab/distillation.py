@@ -16,8 +16,8 @@ from gcab.calibration import Calibration
 from gcab.config import Overrides, RunConfig, leaves, override
 from gcab.devices import suitable_threads
 from gcab.errors import GcabError, unknown
-from gcab.evaluation.metrics import results_from_records, summary, summary_of_view
-from gcab.experiment import Data, load_data, make_evaluator
+from gcab.evaluation.metrics import ACCURACIES, results_from_records, summary, summary_of_view
+from gcab.experiment import Data, data_of, make_evaluator
 from gcab.lesson import Lesson, logits_of
 from gcab.methods.gcab import Gcab, GcabOptions
 from gcab.methods.gcab_fast import GcabFast, GcabFastOptions, distill, divergence, fast_options
@@ -37,7 +37,6 @@ CAPACITY = "options.capacity"
 MEASURED = "fast.json"  # what a run's distillation writes beside the model
 LEFT = {MEASURED, "model.json", "weights.safetensors", "lock"}  # all that it leaves in its folder
 SHOWN = {"acc_tag": "ACC_TAG", "acc_taw": "ACC_TAW"}
-ACCURACIES = (*SHOWN, "task_identification")
 NOTABLE = 1.0  # points of an accuracy: more than another device's rounding, or bfloat16's, makes of a model
 
 
@@ -148,9 +147,7 @@ def distil_run(
     require_free(folder, run)
     method, config, description = load_method(run.model)
     teacher, changed = prepare(method.to(device), config, capacity, settings)
-    data = load_data(config, root)
-    if [list(task.names) for task in data.scenario.tasks] != run.tasks:
-        raise GcabError(f"the data in {root} has other classes than the run {run.path} was trained on: give its own.")
+    data = data_of(run, config, root)
     tasks = data.scenario.tasks[: len(description["tasks"])]
     images = data.scenario.open(tasks[-1], data.train).train().images
     started = time.perf_counter()

@@ -263,6 +263,14 @@ class Experiment:
         return position, Halfway(epochs, checkpoint.state["optimiser"]) if epochs else None
 
 
+def data_of(run: RunFolder, config: RunConfig, root: Path | None) -> Data:
+    """The data set of a run, with the classes that it was trained on."""
+    data = load_data(config, root)
+    if [list(task.names) for task in data.scenario.tasks] != run.tasks:
+        raise GcabError(f"the data in {root} has other classes than the run {run.path} was trained on: give its own.")
+    return data
+
+
 def make_evaluator(method: Method, data: Data, device: torch.device) -> Evaluator:
     return Evaluator(method, TaskImages(data.test.images, data.scenario.relabel(data.test.labels)), device)
 
@@ -286,9 +294,7 @@ def evaluate_run(run: RunFolder, root: Path | None, device: torch.device) -> Tes
     """Test the saved model of a run again."""
     run.require_model()
     method, config, description = load_method(run.model)
-    data = load_data(config, root)
-    if [list(task.names) for task in data.scenario.tasks] != run.tasks:
-        raise GcabError(f"the data in {root} has other classes than the run {run.path} was trained on: give its own.")
+    data = data_of(run, config, root)
     evaluator = make_evaluator(method.to(device), data, device)
     tasks = data.scenario.tasks if method.joint else data.scenario.tasks[: len(description["tasks"])]
     record, logits, labels = evaluator.record(tasks, {})

@@ -13,7 +13,6 @@ from gcab.errors import GcabError
 if TYPE_CHECKING:
     from gcab.experiment import Tested
 
-NAMES = ("acc_tag", "acc_taw", "task_identification")
 EPILOG = """\
 --heads says why a task is not known: how often and how sure every head answers for images of its own task and for
 others, what part of the mistakes is the task, and whether parts of the method err together. All images are test images:
@@ -38,6 +37,7 @@ def register(verb: AddVerb) -> None:
 
 def evaluate_verb(verb: argparse.Namespace, console: Console) -> None:
     from gcab.devices import choose_device
+    from gcab.evaluation.metrics import ACCURACIES
     from gcab.experiment import evaluate_run
     from gcab.report.logs import check_log
     from gcab.runs.folder import RunFolder
@@ -47,11 +47,11 @@ def evaluate_verb(verb: argparse.Namespace, console: Console) -> None:
     if verb.heads and len(run.tasks) < 2:
         raise GcabError("--heads compares tasks, and this run has one: leave it out.")
     tested = evaluate_run(run, verb.data, choose_device(verb.device))
-    for name in NAMES:
+    for name in ACCURACIES:
         before = "nothing" if tested.recorded[name] is None else f"{tested.recorded[name]:.2f} %"
         say(console, f"{name}: {tested.now[name]:.2f} % (recorded {before})")
     for part, alone in tested.parts.items():
-        say(console, f"{part}: {' / '.join(f'{alone[name]:.2f}' for name in NAMES)} %")
+        say(console, f"{part}: {' / '.join(f'{alone[name]:.2f}' for name in ACCURACIES)} %")
     if verb.heads:
         show_heads(tested, console)
 

@@ -128,6 +128,7 @@ METRICS: dict[str, Callable[[Results], float | None]] = {
         task_identification,
     )
 }
+ACCURACIES = ("acc_tag", "acc_taw", "task_identification")  # what one model has, without the history of a run
 
 
 def describe(name: str) -> Description:

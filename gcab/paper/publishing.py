@@ -13,7 +13,7 @@ from gcab.paper.recipes import RECIPES
 from gcab.report.figures import save
 from gcab.report.plotting import STYLE
 from gcab.report.tables import NOTHING, Table
-from gcab.runs.environment import environment
+from gcab.runs.environment import HARDWARE, environment
 from gcab.runs.files import write_bytes, write_json
 from gcab.runs.folder import RunFolder
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 NAMES = ("Method", "Row", "Run", "Weight")  # come first in a table
-HARDWARE = ("device", "precision", "cuda", "driver", "platform")  # as a run's config.json tells them
 SOFTWARE = ("commit", "commit_corrected", "versions", "command")
 SHARED = {  # columns only where lines differ in them, else words of the note
     "Scenario": "scenario",

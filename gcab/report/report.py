@@ -26,6 +26,7 @@ from gcab.report.tables import (
     results_of,
     run_label,
 )
+from gcab.runs.environment import HARDWARE
 from gcab.runs.files import write_bytes
 from gcab.runs.folder import RunFolder
 from gcab.version import VERSION
@@ -187,8 +188,8 @@ def _provenance(group: Group, run: RunFolder) -> str:
 
 def _hardware(document: Mapping[str, Any]) -> str:
     """As far as it was recorded; earlier versions knew the device's name only."""
-    words = {"device": "", "precision": "", "cuda": "CUDA ", "driver": "driver ", "platform": ""}
-    return ", ".join(f"{word}{document[key]}" for key, word in words.items() if document.get(key))
+    words = {"cuda": "CUDA ", "driver": "driver "}
+    return ", ".join(f"{words.get(key, '')}{document[key]}" for key in HARDWARE if document.get(key))
 
 
 def _date(seconds: float) -> str:

@@ -13,6 +13,8 @@ from gcab.version import VERSION
 if TYPE_CHECKING:
     import torch
 
+HARDWARE = ("device", "precision", "cuda", "driver", "platform")  # keys of a run's config.json, as people are told them
+
 
 def environment() -> dict[str, Any]:
     """Say what the program runs on, for config.json: versions, system, and the commit when it runs from a checkout."""
