@@ -1,0 +1,281 @@
+"""The eye: a fixed, untrained way to see, the same for everybody, and an exact linear classifier on top of it.
+
+Not in the paper. An image is compared with a few thousand small filters; where and how strongly it resembles them are
+its features. The filters are whitened patches of public photos (`benchmarks/make_eye.py`), a constant of the program:
+no training image has any part in them. All arithmetic is in whole numbers, so that features and their sums are the
+same on every machine, in any order, to the last bit.
+
+Legend: x = an image's features (F whole numbers), y = its class as a one-hot vector, n = number of images,
+G = Σ x xᵀ (F, F), S = Σ y xᵀ (classes, F).
+"""
+
+import copy
+from collections.abc import Callable
+from functools import cache
+from importlib import resources
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gcab.errors import GcabError
+from gcab.model.triangle import packed, unpacked
+
+VERSION = 1  # of the filters and of all constants below: features of different versions must not be added
+SIDE = 32  # pixels to which every image is brought
+SMALL_SIDE = 16  # the same for images that are no larger than this
+CELLS = 2  # per side: where in the image a filter answers
+SIGNS = 2  # a filter's positive and its negative answers
+FLAT = 10.0  # a deviation of brightness (of 255) below which a patch counts as flat
+THRESHOLD = 0.5  # weaker answers count as none
+STEPS = 32  # of an answer from 0 to 1
+LEVELS = 128  # of a feature from 0 to 1
+PER_FILTER = SIGNS * CELLS**2
+SHARES = {6: 2, 4: 1, 9: 1}  # patch size -> its share of the filters
+MULTIPLE = PER_FILTER * sum(SHARES.values())
+CHUNK = 50  # images seen at once on a processor: more do not fit its cache
+LARGE_CHUNK = 1000  # the same on a GPU
+
+
+Watch = Callable[[float], None]  # told the share of a piece of work that is done
+
+
+class Bank(NamedTuple):
+    """Filters of one patch size."""
+
+    kernels: Tensor  # (K, 3, P, P), whole numbers that add up to 0
+    scales: Tensor  # (K,): what turns their answers into multiples of a standard deviation
+
+
+@cache
+def filters() -> dict[int, Bank]:
+    """Every filter there is, by patch size, the most often used ones first."""
+    found = {}
+    with resources.as_file(resources.files("gcab.model") / "eye.npz") as file, np.load(file) as stored:
+        for size in SHARES:
+            kernels, scales = (torch.from_numpy(stored[f"{name}{size}"]) for name in ("kernels", "scales"))
+            found[size] = Bank(kernels.float(), scales)
+    return found
+
+
+def most_features() -> int:
+    return MULTIPLE * min(len(filters()[size].kernels) // share for size, share in SHARES.items())
+
+
+class Eye(nn.Module):
+    """From images to features; nothing in it is learned, and nothing of it is stored with a model."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        if not 0 < features <= most_features() or features % MULTIPLE:
+            raise GcabError(
+                f"the eye cannot have {features} features: give a multiple of {MULTIPLE} up to {most_features()}."
+            )
+        self.features = features
+        for size, share in SHARES.items():
+            count, bank = share * features // MULTIPLE, filters()[size]
+            self.register_buffer(f"kernels{size}", bank.kernels[:count].clone(), persistent=False)
+            self.register_buffer(f"scales{size}", bank.scales[:count].clone(), persistent=False)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.buffers()).device
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Bytes (B, C, H, W) as any kind of number, to features (B, F), whole numbers as float32."""
+        with torch.autocast(images.device.type, enabled=False):
+            seen = as_seen(images)  # (B, groups, 3, side, side)
+            answers = torch.cat([self.answers(seen.flatten(0, 1), size) for size in SHARES], dim=1)
+            return (answers.unflatten(0, seen.shape[:2]).mean(dim=1).sqrt() * LEVELS).round()
+
+    def answers(self, images: Tensor, size: int) -> Tensor:
+        """How strongly each filter of a size answers in each cell, on average: (B, PER_FILTER K)."""
+        kernels, scales = getattr(self, f"kernels{size}"), getattr(self, f"scales{size}")
+        # Sums of products of whole numbers, below 2²⁴: rounding undoes whatever order or method they were added with.
+        products = functional.conv2d(images, kernels).round()
+        z = products / deviation(images, size) * scales[:, None, None]
+        places = z.shape[-1]
+        window, stride = places - places // CELLS * (CELLS - 1), places // CELLS
+        cells = [
+            functional.avg_pool2d(((side - THRESHOLD).relu() * STEPS).round(), window, stride, divisor_override=1)
+            for side in (z, -z)
+        ]
+        return torch.cat(cells, dim=1).flatten(1) / (STEPS * window**2)
+
+
+def as_seen(images: Tensor) -> Tensor:
+    """Images of any size and any number of channels as groups of three channels, (B, groups, 3, side, side)."""
+    images = images.float()
+    largest = max(images.shape[2:])
+    side = SMALL_SIDE if largest <= SMALL_SIDE else SIDE
+    if largest > side:
+        images = functional.adaptive_avg_pool2d(images, side).round()
+    elif images.shape[2:] != (side, side):
+        images = functional.interpolate(images, (side, side), mode="bilinear", align_corners=False).round()
+    channels = images.shape[1]
+    if channels == 1:
+        return images.expand(-1, 3, -1, -1)[:, None]
+    missing = -channels % 3
+    if missing:
+        images = torch.cat([images, images[:, -1:].expand(-1, missing, -1, -1)], dim=1)
+    return images.unflatten(1, (-1, 3))
+
+
+def deviation(images: Tensor, size: int) -> Tensor:
+    """Standard deviation of the pixels of each patch, (B, 1, places, places); flat patches count as a little rough."""
+    pixels, exact = 3 * size**2, images.double()
+    total, squares = (
+        functional.avg_pool2d(value.sum(dim=1, keepdim=True), size, 1, divisor_override=1)
+        for value in (exact, exact.square())
+    )
+    return ((pixels * squares - total.square()) / pixels**2 + FLAT**2).sqrt().float()
+
+
+class ExactRidge(nn.Module):
+    """Ridge regression from features to classes, out of sums that forget nothing: min Σ |W x + b - y|² + r n |W|².
+
+    The sums of all tasks are those of training on everything at once, and what was added can be taken away again.
+    Features count in units of their own deviation, which the sums tell, too.
+    """
+
+    gram: Tensor
+    sums: Tensor
+    counts: Tensor
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, features: int, per_class: bool = False) -> None:
+        """`per_class`: a G for every class, so that a class can be taken out without its images."""
+        super().__init__()
+        self.features, self.per_class = features, per_class
+        triangle = features * (features + 1) // 2
+        self.register_buffer("gram", torch.zeros(int(not per_class), triangle, dtype=torch.int32))  # G
+        self.register_buffer("sums", torch.zeros(0, features, dtype=torch.int32))  # S
+        self.register_buffer("counts", torch.zeros(0, dtype=torch.int64))  # images of each class
+        self.register_buffer("weight", torch.zeros(0, features))  # W
+        self.register_buffer("bias", torch.zeros(0))  # b
+
+    def grow(self, classes: int) -> None:
+        """Room for the classes of a new task."""
+        for name in ("sums", "counts", "weight", "bias", *(["gram"] if self.per_class else [])):
+            held = getattr(self, name)
+            setattr(self, name, torch.cat([held, held.new_zeros(classes, *held.shape[1:])]))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """W x + b: (B, classes)."""
+        return functional.linear(features, self.weight, self.bias)
+
+    @torch.no_grad()
+    def add(self, features: "Sums") -> None:
+        """Count the images of some classes in."""
+        self._change(features, 1)
+
+    @torch.no_grad()
+    def remove(self, features: "Sums") -> None:
+        """Count them out again: what is left is what it would have been without them."""
+        if (self.counts < features.counts.to(self.counts.device)).any():
+            raise GcabError("these are more images than were learned of their class: nothing can be taken out.")
+        self._change(features, -1)
+
+    def _change(self, sums: "Sums", sign: int) -> None:
+        self.counts += sign * sums.counts.to(self.counts.device)
+        self.sums += sign * sums.sums.to(self.sums)
+        new = sums.gram.to(self.gram.device) * sign + self.gram
+        self.gram = new if new.abs().max() > torch.iinfo(torch.int32).max else new.to(torch.int32)
+
+    @torch.no_grad()
+    def drop(self, label: int) -> None:
+        """Take a class out whose G is kept by itself."""
+        kept = torch.arange(len(self.counts), device=self.counts.device) != label
+        for name in ("sums", "counts", "weight", "bias", *(["gram"] if self.per_class else [])):
+            setattr(self, name, getattr(self, name)[kept].clone())
+
+    @torch.no_grad()
+    def solve(self) -> None:
+        """W and b from the sums, in double precision."""
+        n, counts = int(self.counts.sum()), self.counts.double()
+        sums = self.sums.double()
+        mean = sums.sum(dim=0) / n
+        matrix = unpacked(self.gram.sum(dim=0)).div_(n).addr_(mean, mean, alpha=-1)
+        deviation = matrix.diagonal().clamp_min(0).sqrt()
+        scale = torch.where(deviation > 0, 1 / deviation.clamp_min(1e-9), 0.0)  # features that never vary have no say
+        matrix.mul_(scale).mul_(scale[:, None]).diagonal().fill_(1 + ridge(self.features, n))
+        share = counts / n
+        towards = (sums.T / n - mean[:, None] * share) * scale[:, None]  # (F, classes)
+        weight = torch.cholesky_solve(towards, torch.linalg.cholesky(matrix)) * scale[:, None]
+        self.weight.copy_(weight.T)
+        self.bias.copy_(share - mean @ weight)
+
+    def nbytes(self) -> int:
+        return sum(buffer.nbytes for buffer in self.buffers())
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *arguments: Any) -> None:
+        """Sums too large for 32 bits were stored with more."""
+        stored = state_dict.get(f"{prefix}gram")
+        if stored is not None:
+            self.gram = self.gram.to(stored.dtype)
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
+
+
+class EyeClassifier(nn.Module):
+    """An eye and what it has learned."""
+
+    def __init__(self, features: int, mirrored: bool, per_class: bool = False) -> None:
+        """`mirrored`: a mirrored image means the same, so both are learned from."""
+        super().__init__()
+        self.mirrored, self.eye, self.ridge = mirrored, Eye(features), ExactRidge(features, per_class)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Bytes (B, C, H, W) as any kind of number, to scores (B, classes), about 1 for the class and 0 for others."""
+        with torch.autocast(pixels.device.type, enabled=False):
+            return self.ridge(self.eye(pixels))
+
+    def sums(self, images: Tensor, labels: Tensor, watch: Watch = lambda _: None) -> "Sums":
+        """What images as bytes add to all that was learned."""
+        ridge = self.ridge
+        return summed(self.eye, images, labels, len(ridge.counts), ridge.per_class, self.mirrored, watch)
+
+    def taught(self, images: Tensor, labels: Tensor, watch: Watch = lambda _: None) -> ExactRidge:
+        """What it would know with these images, too; it does not change."""
+        ridge = copy.deepcopy(self.ridge)
+        ridge.add(self.sums(images, labels, watch))
+        ridge.solve()
+        return ridge
+
+
+class Sums(NamedTuple):
+    """What some images add to an `ExactRidge`."""
+
+    gram: Tensor  # (1 or classes, triangle) int64
+    sums: Tensor  # (classes, F) int64
+    counts: Tensor  # (classes,) int64
+
+
+@torch.no_grad()
+def summed(
+    eye: Eye, images: Tensor, labels: Tensor, classes: int, per_class: bool, mirrored: bool, watch: Watch
+) -> Sums:
+    """The sums of images (n, C, H, W) as bytes; `mirrored`: of each and its mirror image."""
+    device, size = eye.device, eye.features
+    groups = [labels == label for label in range(classes)] if per_class else [torch.ones_like(labels, dtype=torch.bool)]
+    sums, grams, done = torch.zeros(classes, size, dtype=torch.float64, device=device), [], 0
+    for group in groups:
+        gram = torch.zeros(size, size, dtype=torch.float64, device=device)  # whole numbers below 2⁵³: exact
+        chunk = LARGE_CHUNK if device.type == "cuda" else CHUNK
+        for some, theirs in zip(images[group].split(chunk), labels[group].split(chunk), strict=True):
+            for view in (some, some.flip(3)) if mirrored else (some,):
+                x = eye(view.to(device)).double()
+                gram.addmm_(x.T, x)
+                sums.index_add_(0, theirs.to(device), x)
+            done += len(some)
+            watch(done / len(images))
+        grams.append(packed(gram).long())
+    counts = torch.bincount(labels, minlength=classes) * (2 if mirrored else 1)
+    return Sums(torch.stack(grams), sums.long(), counts)
+
+
+def ridge(features: int, images: int) -> float:
+    """r, of a standardised feature's variance: more for few images or many features (chosen on held-out images)."""
+    return 0.001 * max(1.0, features / 8192) + 50 / images

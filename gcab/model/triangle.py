@@ -1,0 +1,24 @@
+"""Symmetric matrices stored as their lower triangle, row after row: half the bytes."""
+
+import torch
+from torch import Tensor
+
+
+def packed(square: Tensor) -> Tensor:
+    """The lower triangle of a matrix."""
+    return torch.cat([row[: index + 1] for index, row in enumerate(square)])
+
+
+def unpacked(triangle: Tensor) -> Tensor:
+    """A triangle as a matrix in double precision with nothing above its diagonal."""
+    size = round((2 * len(triangle)) ** 0.5 - 0.5)
+    square = torch.zeros(size, size, dtype=torch.float64, device=triangle.device)
+    for index, row in enumerate(triangle.split([*range(1, size + 1)])):
+        square[index, : index + 1] = row
+    return square
+
+
+def symmetric(triangle: Tensor) -> Tensor:
+    """The whole matrix, in double precision."""
+    square = unpacked(triangle)
+    return square + square.tril(-1).T
