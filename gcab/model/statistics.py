@@ -1,17 +1,20 @@
 """Class statistics: where each class lies in the encoder's feature space, carried along as the encoder drifts.
 
 Not in the paper. A head that never saw another task's images cannot say "not mine"; a class's mean feature can be
-compared with every other class's. Nothing of an image is kept: two vectors per class.
+compared with every other class's. Nothing of an image is kept: a mean per class, and one scatter for all classes.
 
 Legend: x = an image's features averaged over the cells of a small grid (F numbers), μ_c = mean x of class c,
-Σ = covariance of x within the classes of the newest task.
+W = Σ (x - μ_c)(x - μ_c)ᵀ over the n images of all classes, Σ = W / n, shrunk, M = how the encoder moved features.
 """
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gcab.model.triangle import packed, symmetric
+
 GRID = 2  # cells per side: position matters, but not to the token
+RIDGE = 1e-3  # of the mean variance of a feature: how much a motion is drawn towards "nothing turned"
 
 
 class ClassStatistics(nn.Module):
@@ -21,14 +24,21 @@ class ClassStatistics(nn.Module):
     means: Tensor
     weight: Tensor
     bias: Tensor
+    scatter: Tensor
+    images: Tensor
 
-    def __init__(self, tokens: int, width: int) -> None:
+    def __init__(self, tokens: int, width: int, pooled: bool = False) -> None:
+        """`pooled`: Σ is that of all tasks; else that of the newest, as models before 0.2.0 have it."""
         super().__init__()
-        self.side = round(tokens**0.5)
+        self.side, self.pooled = round(tokens**0.5), pooled
         self.cells = min(GRID, self.side) ** 2
+        size = self.cells * width
         self.register_buffer("means", torch.zeros(0, self.cells, width))  # μ_c (classes, cells, D)
-        self.register_buffer("weight", torch.zeros(0, self.cells * width))  # Σ⁻¹ μ_c
+        self.register_buffer("weight", torch.zeros(0, size))  # Σ⁻¹ μ_c
         self.register_buffer("bias", torch.zeros(0))
+        if pooled:
+            self.register_buffer("scatter", torch.zeros(size * (size + 1) // 2))  # W, lower triangle
+            self.register_buffer("images", torch.zeros((), dtype=torch.int64))  # n
 
     def grow(self, classes: int) -> None:
         """Room for the classes of a new task."""
@@ -43,9 +53,12 @@ class ClassStatistics(nn.Module):
 
     @torch.no_grad()
     def transport(self, before: Tensor, after: Tensor) -> None:
-        """Move all means as the encoder moved, judged by the pooled features of the same images before and after."""
-        motion = linear_motion(before.flatten(0, 1), after.flatten(0, 1))
-        self.means.copy_(with_one(self.means.double()) @ motion)
+        """Move all classes as the encoder moved, judged by the pooled features of the same images before and after."""
+        motion = Motion(before.flatten(1), after.flatten(1))
+        self.means.copy_(motion(self.means.flatten(1).double()).view_as(self.means))
+        if self.pooled:  # W <- Mᵀ W M, and what the motion leaves unexplained
+            moved = motion.turn.T @ symmetric(self.scatter) @ motion.turn
+            self.scatter.copy_(packed(moved + int(self.images) * motion.unexplained))
 
     @torch.no_grad()
     def fit(self, pooled: Tensor, labels: Tensor) -> None:
@@ -53,8 +66,13 @@ class ClassStatistics(nn.Module):
         for label in labels.unique():
             self.means[label] = pooled[labels == label].mean(dim=0)
         spread = (pooled - self.means[labels]).flatten(1).double()
+        scatter, images = spread.T @ spread, len(spread)
+        if self.pooled:
+            scatter, images = scatter + symmetric(self.scatter), images + int(self.images)
+            self.scatter.copy_(packed(scatter))
+            self.images.fill_(images)
         means = self.means.flatten(1).double()
-        weight = torch.linalg.solve(shrunk_covariance(spread), means.T).T
+        weight = torch.linalg.solve(shrunk(scatter / images, images), means.T).T
         self.weight.copy_(weight)
         self.bias.copy_(-0.5 * (weight * means).sum(dim=1))
 
@@ -68,26 +86,30 @@ class ClassStatistics(nn.Module):
         return sum(buffer.nbytes for buffer in self.buffers())
 
 
-def with_one(x: Tensor) -> Tensor:
-    return torch.cat([x, torch.ones_like(x[..., :1])], dim=-1)
+class Motion:
+    """How features moved: y ≈ ȳ + (x - x̄) M, by ridge regression drawn towards M = 1."""
+
+    def __init__(self, before: Tensor, after: Tensor) -> None:
+        x, y = before.double(), after.double()
+        self.origin, self.target = x.mean(dim=0), y.mean(dim=0)
+        x, y = x - self.origin, y - self.target
+        gram = x.T @ x
+        ridge = RIDGE * gram.diagonal().mean().clamp_min(1e-12) * torch.eye(len(gram), dtype=x.dtype, device=x.device)
+        self.turn = torch.linalg.solve(gram + ridge, x.T @ y + ridge)  # M
+        rest = y - x @ self.turn
+        self.unexplained = rest.T @ rest / len(rest)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.target + (x - self.origin) @ self.turn
 
 
-def linear_motion(before: Tensor, after: Tensor) -> Tensor:
-    """Ridge regression (D + 1, D) from features before to features after, drawn towards "nothing turned"."""
-    x, y = with_one(before.double()), after.double()
-    gram = x.T @ x
-    ridge = torch.diag(0.01 * gram.diagonal().mean() * (torch.arange(len(gram), device=x.device) < len(gram) - 1))
-    return torch.linalg.solve(gram + ridge, x.T @ y + ridge[:, :-1])
-
-
-def shrunk_covariance(spread: Tensor) -> Tensor:
-    """Covariance of centred rows, drawn towards a multiple of the identity (oracle approximating shrinkage)."""
-    count, size = spread.shape
-    covariance = spread.T @ spread / count
+def shrunk(covariance: Tensor, images: int) -> Tensor:
+    """A covariance drawn towards a multiple of the identity (oracle approximating shrinkage)."""
+    size = len(covariance)
     trace, squares = covariance.trace(), covariance.square().sum()
-    share = ((1 - 2 / size) * squares + trace**2) / ((count + 1 - 2 / size) * (squares - trace**2 / size)).clamp_min(
+    share = ((1 - 2 / size) * squares + trace**2) / ((images + 1 - 2 / size) * (squares - trace**2 / size)).clamp_min(
         1e-12
     )
     share = share.clamp(1e-4, 1.0)
     floor = share * trace / size + 1e-9  # features that never vary must not divide by zero
-    return (1 - share) * covariance + floor * torch.eye(size, dtype=spread.dtype, device=spread.device)
+    return (1 - share) * covariance + floor * torch.eye(size, dtype=covariance.dtype, device=covariance.device)
