@@ -185,7 +185,6 @@ def train_verb(verb: argparse.Namespace, console: Console) -> None:
     from gcab.config import resolve
     from gcab.devices import choose_device
     from gcab.experiment import load_data, run_experiment, run_path
-    from gcab.methods.registry import method_named
     from gcab.ranks import one_goes_ahead
     from gcab.report.tables import accuracy_table
     from gcab.runs.folder import RunFolder
@@ -204,11 +203,10 @@ def train_verb(verb: argparse.Namespace, console: Console) -> None:
     if caution := config.training.caution():
         console.print(caution, highlight=False)
     path = verb.run or run_path(verb.runs, config)
-    tasks = 1 if method_named(config.method).joint else config.scenario.tasks
     with process_group(launch, device):
         with one_goes_ahead(launch.local_rank == 0):
             data = load_data(config, verb.data)
-        with RunDisplay(console, config.method, tasks, config.training.epochs) as display:
+        with RunDisplay(console, config.method, config.epochs) as display:
             final = run_experiment(config, data, path, device, display, verb.command)
     if not launch.is_first:
         return

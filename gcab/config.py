@@ -35,6 +35,8 @@ class TrainingConfig:
     """Defaults are the authors' code: 5e-4 * 128 / 512 at its peak, restarted for every task."""
 
     epochs: int = 500  # per task, section "Experimental Setup"
+    first_task: float = 1.0  # times as many epochs for the first: what it teaches the encoder, all others build on
+    held_out: float = 0.0  # share of each class that is not trained on but judges parts of the method at a task's end
     batch_size: int = 128  # same section
     optimiser: Literal["adamw", "adam", "sgd"] = "adamw"  # text: Adam
     lr: float = 1.25e-4  # text: 1e-4
@@ -54,11 +56,17 @@ class TrainingConfig:
             "teach anything: lower it for so short a run."
         )
 
+    def epochs_of(self, task: int) -> int:
+        """How long a task is trained, the first of which is number 0."""
+        return max(1, round(self.first_task * self.epochs)) if task == 0 else self.epochs
+
     def in_bfloat16(self, on_gpu: bool) -> bool:
         return self.precision == "bfloat16" or (self.precision == "auto" and on_gpu)
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "lr"):
+        if not 0 <= self.held_out <= 0.5:
+            raise GcabError(f"training.held_out is {self.held_out}: give a share from 0 to 0.5.")
+        for name in ("epochs", "first_task", "batch_size", "lr"):
             if not 0 < getattr(self, name) < math.inf:
                 raise GcabError(f"training.{name} is {getattr(self, name)}: give a number greater than 0.")
         for name in ("warmup_epochs", "warmup_lr", "min_lr", "weight_decay", "clip"):
@@ -78,6 +86,13 @@ class RunConfig:
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     options: Any = None  # the method's own dataclass
+
+    @property
+    def epochs(self) -> list[int]:
+        """Of every task that is trained."""
+        kind = method_named(self.method)
+        tasks = 1 if kind.joint else self.scenario.tasks
+        return [self.training.epochs_of(task) if kind.trains else 0 for task in range(tasks)]
 
     def features_per_batch(self) -> int:
         """Numbers that leave the encoder in a training step."""
@@ -131,6 +146,8 @@ DATASET_PRESETS: Mapping[str, Overrides] = {
         "augment.randaugment": False,
         "training.batch_size": 16,
         "training.epochs": 40,
+        "training.first_task": 1.0,
+        "training.held_out": 0.1,
         "training.lr": 1e-3,
     },
 }

@@ -1,6 +1,7 @@
 """What a person sees while a run works: a bar in a terminal, plain lines elsewhere."""
 
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -73,10 +74,11 @@ class WorkDisplay(Display):
 class RunDisplay(Display):
     """Follows one run's records; use as a context manager and as the run's observer."""
 
-    def __init__(self, console: Console, title: str, tasks: int, epochs: int) -> None:
+    def __init__(self, console: Console, title: str, epochs: Sequence[int]) -> None:
+        """`epochs` of each task."""
         losses = TextColumn("{task.fields[losses]}", style="dim")
-        super().__init__(console, title, TimeRemainingColumn(), losses, total=tasks * epochs, losses="")
-        self.tasks, self.epochs = tasks, epochs
+        super().__init__(console, title, TimeRemainingColumn(), losses, total=sum(epochs), losses="")
+        self.tasks, self.epochs = len(epochs), epochs
 
     def __call__(self, record: dict[str, Any]) -> None:
         show = {
@@ -91,8 +93,8 @@ class RunDisplay(Display):
 
     def epoch(self, record: dict[str, Any]) -> None:
         losses = "  ".join(f"{name} {value:.3f}" for name, value in record["losses"].items())
-        where = f"{self.title}  task {record['task']}/{self.tasks}  epoch {record['epoch']}/{self.epochs}"
-        done = (record["task"] - 1) * self.epochs + record["epoch"]
+        where = f"{self.title}  task {record['task']}/{self.tasks}  epoch {record['epoch']}/{record['epochs']}"
+        done = sum(self.epochs[: record["task"] - 1]) + record["epoch"]
         self.progress.update(self.bar, completed=done, description=escape(where), losses=losses)
         if self.line_is_due():
             self.say(f"{where}  {losses}")

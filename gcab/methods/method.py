@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gcab.data.augment import Channels, normalise
+from gcab.data.augment import Channels, denormalise, normalise
+from gcab.data.hold_out import held_out
 from gcab.model.encoder import EncoderConfig
 
 Watch = Callable[[float], None]  # told the share of a piece of work that is done
@@ -40,10 +41,15 @@ class Setting:
     image_size: int
     mean: Channels
     std: Channels
+    mirrors: bool = False  # a mirrored image means the same
 
     def normalise(self, images: Tensor) -> Tensor:
         """Bytes as the network expects them."""
         return normalise(images, self.mean, self.std)
+
+    def pixels(self, images: Tensor) -> Tensor:
+        """The bytes that `normalise` was given, as float32."""
+        return denormalise(images, self.mean, self.std)
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,19 @@ class TaskImages:
     images: Tensor  # (n, 3, H, W) uint8
     labels: Tensor  # (n,) int64
 
+    def divided(self, share: float) -> "tuple[TaskImages, TaskImages | None]":
+        """The images to train on, and a share of every class held out; None where no class has images enough."""
+        chosen = held_out(self.images, self.labels, share)
+        if not chosen.any():
+            return self, None
+        return self.where(~chosen), self.where(chosen)
+
+    def where(self, chosen: Tensor) -> "TaskImages":
+        return TaskImages(self.images[chosen], self.labels[chosen])
+
+
+View = Callable[[Tensor, Tensor], Tensor]  # from images and their `Method.features` to logits
+
 
 class Method(nn.Module, ABC):
     """A way to learn task after task. `state_dict()` is all it remembers: no plain attribute may carry knowledge."""
@@ -78,6 +97,7 @@ class Method(nn.Module, ABC):
     summary: ClassVar[str]  # one line for `gcab list methods`
     profiles: ClassVar[dict[str, dict[str, Any]]] = {}  # profile -> {dotted config key: value}
     joint: ClassVar[bool] = False  # trains on all tasks at once: the upper bound
+    trains: ClassVar[bool] = True  # has parameters to train; else it learns from `end_task` alone
 
     def __init__(self, setting: Setting, options: Any) -> None:
         super().__init__()
@@ -90,6 +110,9 @@ class Method(nn.Module, ABC):
 
     def begin_task(self, task: Task) -> None:
         """Make what only this task's training needs, such as a teacher; `end_task` removes it."""
+
+    def first_sight(self, task: Task, data: TaskImages) -> None:
+        """Make what the task's images tell and learning does not change; `end_task` does it where nobody asked."""
 
     def replay(self, count: int) -> TaskImages | None:  # noqa: ARG002
         """Stored images to train on beside each batch; None for methods that store none."""
@@ -109,8 +132,8 @@ class Method(nn.Module, ABC):
     def after_step(self, progress: Progress) -> None:
         """Parameters have moved: restore, clamp or record."""
 
-    def end_task(self, task: Task, data: TaskImages) -> None:
-        """Last sight of the task's images."""
+    def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:
+        """Last sight of the task's images, and of those of it that were not trained on."""
 
     @abstractmethod
     def predict(self, images: Tensor) -> Tensor:
@@ -124,8 +147,8 @@ class Method(nn.Module, ABC):
         """Encoder tokens (B, N, D), for drift and transfer figures."""
         return None
 
-    def views(self) -> dict[str, Callable[[Tensor], Tensor]]:
-        """Functions from `features` to the logits that parts of the method would give alone: what each is worth."""
+    def views(self) -> dict[str, "View"]:
+        """The logits that parts of the method would give alone: what each is worth."""
         return {}
 
     def compensate(self, features: Tensor, task: int) -> Tensor | None:  # noqa: ARG002

@@ -142,7 +142,11 @@ def steps_left(job: Job, root: Path | None) -> int | None:
         counts = [len(data.scenario.open(task, data.train).train().labels) for task in data.scenario.tasks]
     counts = [sum(counts)] if joint else counts[learned:]
     training = job.config.training
-    return sum(training.epochs * (count // min(training.batch_size, count)) for count in counts)
+    first = 0 if joint else learned
+    return sum(
+        training.epochs_of(task) * (count // min(training.batch_size, count))
+        for task, count in enumerate(counts, first)
+    )
 
 
 def run_jobs(jobs: Sequence[Job], root: Path | None, device: torch.device, console: Console, command: str) -> None:
@@ -183,11 +187,10 @@ def run_job(job: Job, root: Path | None, device: torch.device, console: Console,
 def train(job: Job, root: Path | None, device: torch.device, console: Console, title: str, command: str) -> None:
     """Start the run or continue it."""
     config = job.config
-    tasks = 1 if method_named(config.method).joint else config.scenario.tasks
     say(console, title)
     if caution := config.training.caution():
         say(console, f"{title}: {caution}")
-    with RunDisplay(console, job.name, tasks, config.training.epochs) as display:
+    with RunDisplay(console, job.name, config.epochs) as display:
         final = run_experiment(config, load_data(config, root), job.path, device, display, command)
     say(
         console,

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -71,19 +71,22 @@ class Trainer:
         self, task: Task, data: TaskImages, after_epoch: Callable[[Epoch], bool | None], halfway: Halfway | None = None
     ) -> None:
         """All epochs of a task, or those that are left of it; `after_epoch` may end it early by returning true."""
-        feed = Feed(data, self.config.batch_size, self.device)
-        self.optimiser = make_optimiser(self.config, self.method.parameters())
+        if not self.method.trains:
+            return
+        config = replace(self.config, epochs=self.config.epochs_of(task.index), first_task=1.0)
+        feed = Feed(data, config.batch_size, self.device)
+        self.optimiser = make_optimiser(config, self.method.parameters())
         if halfway is not None:
             restore_optimiser(self.optimiser, halfway.optimiser)
         random = torch.Generator(self.device)
         self.method.zero_grad(set_to_none=True)
         self.method.train()
-        step = Step(self.method, self.optimiser, self.augment, random, self.config.clip, self.bfloat16)
+        step = Step(self.method, self.optimiser, self.augment, random, config.clip, self.bfloat16)
         step.loss = shared_loss(self.method)
         steps = make_steps(step, feed, self.explain)
-        for epoch in range(halfway.epochs if halfway else 0, self.config.epochs):
+        for epoch in range(halfway.epochs if halfway else 0, config.epochs):
             start = time.perf_counter()
-            set_learning_rate(self.optimiser, lr := learning_rate(self.config, epoch))
+            set_learning_rate(self.optimiser, lr := learning_rate(config, epoch))
             random.manual_seed(derived_seed(self.seed, "augment", task.index, epoch))
             with seeded(self.seed, "epoch", task.index, epoch):
                 order = feed.order(generator(self.seed, "shuffle", task.index, epoch))
@@ -110,12 +113,19 @@ def grow(method: Method, task: Task, seed: int) -> None:
         method.grow(task)
 
 
-def finish(method: Method, task: Task, data: TaskImages, seed: int, watch: Watch = ignore) -> None:
+def finish(
+    method: Method,
+    task: Task,
+    data: TaskImages,
+    seed: int,
+    watch: Watch = ignore,
+    held_out: TaskImages | None = None,
+) -> None:
     """End a task with the random choices its place in the run gives it; methods that take long tell who watches."""
     method.watch = watch
     try:
         with seeded(seed, "end", task.index):
-            method.end_task(task, data)
+            method.end_task(task, data, held_out)
     finally:
         method.watch = ignore
     make_equal(method.state_dict().values())
