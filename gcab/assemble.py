@@ -16,7 +16,7 @@ from gcab.training.trainer import grow
 
 def build_method(config: RunConfig) -> Method:
     info = dataset(config.scenario.dataset)
-    setting = Setting(config.encoder, config.scenario.image_size, info.mean, info.std)
+    setting = Setting(config.encoder, config.scenario.image_size, info.mean, info.std, config.augment.flip)
     with seeded(config.seed, "build"):
         return method_named(config.method)(setting, config.options)
 

@@ -34,13 +34,13 @@ def run_demo(root: Path, console: Console, seed: int) -> Path:
     config = configs["gcab"]
     with (
         training_beside("finetune", root, seed),
-        RunDisplay(console, "gcab", config.scenario.tasks, config.training.epochs) as display,
+        RunDisplay(console, "gcab", config.epochs) as display,
     ):
         command = f"gcab demo --seed {seed}"
         run_experiment(config, load_data(config, None), paths["gcab"], torch.device("cpu"), display, command)
     runs = [RunFolder.open(path) for path in paths.values()]
     if new:
-        shown = RunDisplay(console, "finetune", config.scenario.tasks, config.training.epochs)
+        shown = RunDisplay(console, "finetune", configs["finetune"].epochs)
         for record in runs[0].records("task"):
             shown(record)
     console.print()

@@ -195,7 +195,7 @@ def only_accuracies(result: Mapping[str, Any]) -> dict[str, Any]:
 
 def imitation(teacher: Gcab, student: GcabFast, images: Tensor) -> float:
     """KL(teacher || student) of their heads alone, a mean over the images as they are, at temperature 1."""
-    heads = [method.decision(FoldedDecoder(method.network), statistics=False) for method in (teacher, student)]
+    heads = [method.heads(FoldedDecoder(method.network)) for method in (teacher, student)]
     device = teacher.network.gate_in.used.device
     wanted, given = (logits_of(teacher, images, device, decide) for decide in heads)
     found = float(divergence(wanted, given, temperature=1.0))

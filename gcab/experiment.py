@@ -142,14 +142,16 @@ class Experiment:
 
     def learn(self, task: Task, stream: TaskStream, halfway: Halfway | None) -> None:
         """One task from its first epoch (or where a checkpoint left it) to its saved model."""
-        data = stream.train()
+        data, held_out = stream.train().divided(self.config.training.held_out)
         if halfway is None:
             self.probe(task, data)
             grow(self.method, task, self.config.seed)
             self.method.begin_task(task)
         self.trainer.fit(task, data, self.after_epoch, halfway)
         ending = {"kind": "ending", "task": task.index + 1}  # for whoever watches, not for the log
-        finish(self.method, task, data, self.config.seed, lambda share: self.observe({**ending, "share": share}))
+        finish(
+            self.method, task, data, self.config.seed, lambda share: self.observe({**ending, "share": share}), held_out
+        )
         self.evaluate(task)
         if rank() == 0:
             save_method(self.run.model, self.method, self.config, self.tasks[: task.index + 1])
@@ -160,7 +162,7 @@ class Experiment:
                 "kind": "epoch",
                 "task": epoch.task.index + 1,
                 "epoch": epoch.number,
-                "epochs": self.config.training.epochs,
+                "epochs": self.config.training.epochs_of(epoch.task.index),
                 "step": epoch.number * epoch.steps,
                 "losses": epoch.losses,
                 "lr": epoch.lr,

@@ -27,7 +27,7 @@ def fast_predictor(method: Method, bfloat16: bool = False, compile_blocks: bool 
     """
     predict = method.eval().predictor()
     module = predict if isinstance(predict, nn.Module) else method
-    if next(method.parameters()).is_cuda:
+    if next(iter(method.state_dict().values())).is_cuda:
         return Recorded(predict, module, bfloat16, compile_blocks)
     return partial(predicted, torch.compile(predict, dynamic=True) if compile_blocks else predict, bfloat16)
 

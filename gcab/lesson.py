@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import hashlib
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -28,7 +27,6 @@ from gcab.methods.method import Method, Task, TaskImages, Watch, ignore
 from gcab.training.trainer import Epoch, Halfway, Trainer, finish, grow
 
 BATCH = 500
-FEWEST = 5  # images of a class from which some can be held out
 NAMED = 5  # unreadable photos that a sentence names
 SAMPLE = 25  # photos that decide on the size
 LOOKS = 40  # at the held-out images, in a lesson of many epochs: each costs about half an epoch
@@ -46,18 +44,7 @@ class Lesson:
     @classmethod
     def divide(cls, task: Task, data: TaskImages, share: float) -> "Lesson":
         """Hold out a share of every class that has images enough, chosen by their pixels: the same on every machine."""
-        if not 0 <= share <= 0.5:
-            raise GcabError(f"the share of images held out is {share}: give a number from 0 to 0.5.")
-        chosen = torch.zeros(len(data.labels), dtype=torch.bool)
-        if share > 0:
-            keys = [hashlib.sha256(image.numpy().tobytes()).digest() for image in data.images]
-            for label in data.labels.unique().tolist():
-                images = (data.labels == label).nonzero().flatten().tolist()
-                if len(images) >= FEWEST:
-                    count = max(1, round(share * len(images)))
-                    chosen[sorted(images, key=keys.__getitem__)[:count]] = True
-        train = TaskImages(data.images[~chosen], data.labels[~chosen])
-        return cls(task, train, TaskImages(data.images[chosen], data.labels[chosen]) if chosen.any() else None)
+        return cls(task, *data.divided(share))
 
     @property
     def too_small(self) -> list[str]:
@@ -95,7 +82,7 @@ class Study:
         if patience is not None and patience < 0:
             raise GcabError(f"the patience is {patience}: give a number of epochs, or 0 to learn to the end.")
         self.config, self.lesson, self.device = config, lesson, device
-        epochs = config.training.epochs
+        self.planned = epochs = config.training.epochs_of(lesson.task.index) if method.trains else 0
         self.patience = max(10, epochs // 4) if patience is None else patience
         self.every = max(1, min(self.patience or epochs, epochs // LOOKS))
         self.observe = observe or (lambda *_: None)
@@ -104,6 +91,7 @@ class Study:
         self.method.options = config.options  # some may differ from task to task
         grow(self.method, lesson.task, config.seed)
         self.method.begin_task(lesson.task)
+        self.method.first_sight(lesson.task, lesson.train)
         self.trainer = self._trainer(self.method)
         self.epochs, self.best = 0, Best()
         self.halfway: Halfway | None = None
@@ -115,12 +103,12 @@ class Study:
             self.trainer.fit(lesson.task, lesson.train, self.after_epoch, self.halfway)
             if self.best.state:
                 self.method.load_state_dict(self.best.state)
-            finish(self.method, lesson.task, lesson.train, self.config.seed, self.watch)
+            finish(self.method, lesson.task, lesson.train, self.config.seed, self.watch, lesson.held_out)
         return self.method.eval()
 
     def after_epoch(self, epoch: Epoch) -> bool:
         """Look at the held-out images; true: they have not been told apart better for too long."""
-        self.epochs, last = epoch.number, epoch.number == self.config.training.epochs
+        self.epochs, last = epoch.number, epoch.number == self.planned
         accuracy = self.accuracy(self.method) if last or epoch.number % self.every == 0 else None
         if accuracy is not None and self.patience:
             if accuracy > self.best.accuracy:
@@ -141,14 +129,16 @@ class Study:
             return None
         trial = copy.deepcopy(method).eval()
         if isinstance(trial, GcabFast):
-            Gcab.end_task(trial, lesson.task, lesson.train)
+            Gcab.end_task(trial, lesson.task, lesson.train, lesson.held_out)
         else:
-            finish(trial, lesson.task, lesson.train, self.config.seed)
+            finish(trial, lesson.task, lesson.train, self.config.seed, held_out=lesson.held_out)
         return share_right(logits_of(trial, lesson.held_out.images, self.device), lesson.held_out.labels)
 
     def estimate(self) -> float:
         """Seconds that the epochs left will take if none is spared, measured on a batch and a copy."""
         config, task, train = self.config, self.lesson.task, self.lesson.train
+        if self.epochs == self.planned:
+            return 0.0
         some = TaskImages(train.images[: config.training.batch_size], train.labels[: config.training.batch_size])
         measured: list[float] = []
         method = copy.deepcopy(self.method)
@@ -158,7 +148,7 @@ class Study:
             self.accuracy(method)
         watching = time.perf_counter() - start
         steps = max(1, len(train.labels) // config.training.batch_size)
-        return (config.training.epochs - self.epochs) * (steps * measured[-1] + watching / self.every)
+        return (self.planned - self.epochs) * (steps * measured[-1] + watching / self.every)
 
     def estimate_ending(self) -> float:
         """Seconds from the last epoch to the end where that takes long, as GCAB-Fast's does: measured on a copy too."""
@@ -191,7 +181,7 @@ class Study:
     def _trainer(self, method: Method, epochs: int | None = None) -> Trainer:
         training = self.config.training
         if epochs is not None:
-            training = dataclasses.replace(training, epochs=epochs)
+            training = dataclasses.replace(training, epochs=epochs, first_task=1.0)
         augment = Augment(self.config.augment, method.setting.mean, method.setting.std)
         return Trainer(method, training, augment, self.device, self.config.seed)
 

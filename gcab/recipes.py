@@ -16,6 +16,7 @@ ENCODERS: Mapping[str, Settings] = {
 RECIPES: Mapping[str, Settings] = {
     "plain": {
         "training.epochs": 40,
+        "training.first_task": 1.0,
         "training.batch_size": 16,
         "training.lr": 1e-3,
         "augment.crop": "none",
@@ -24,6 +25,7 @@ RECIPES: Mapping[str, Settings] = {
     },
     "photos": {  # as `gcab train` has them
         "training.epochs": 500,
+        "training.first_task": 1.0,
         "training.batch_size": 128,
         "training.lr": 1.25e-4,
         "augment.crop": "resized",

@@ -193,7 +193,7 @@ class Teaching:
                 "classes": list(lesson.task.names),
                 "images": len(lesson.train.labels),
                 "held_out": 0 if held_out is None else len(held_out.labels),
-                "epochs": study.config.training.epochs,
+                "epochs": study.planned,
                 "image_size": study.config.scenario.image_size,
                 "device": str(study.device),
                 "estimated_seconds": round(study.estimate() + self.ending_seconds, 3),
@@ -204,7 +204,7 @@ class Teaching:
 
     def after_epoch(self, epoch: Epoch, accuracy: float | None) -> None:
         assert self.first_epoch is not None
-        epochs, (before, since) = self.study.config.training.epochs, self.first_epoch
+        epochs, (before, since) = self.study.planned, self.first_epoch
         self.last_epoch = time.monotonic()
         pace = (self.last_epoch - since) / (epoch.number - before)
         self.progress(

@@ -72,7 +72,7 @@ def of_run(verb: argparse.Namespace, data: Path | None, console: Console) -> Non
 
     from gcab.devices import choose_device
     from gcab.distillation import METHOD, departure, distil_run, percent
-    from gcab.methods.gcab import HEADS
+    from gcab.model.referee import HEADS
     from gcab.report.logs import check_log
     from gcab.runs.folder import RunFolder
 

@@ -60,7 +60,7 @@ def show_heads(tested: "Tested", console: Console) -> None:
     """Tables of the heads, of their rivals and of the mistakes."""
     from gcab.evaluation.heads import either, errors, heads, rivals
     from gcab.experiment import WHOLE
-    from gcab.methods.gcab import HEADS, STATISTICS
+    from gcab.model.referee import HEADS, STATISTICS
 
     if len(tested.classes) < 2:
         raise GcabError("--heads compares tasks, and one has been learned so far: leave it out, or train on.")

@@ -107,6 +107,11 @@ def normalise(images: Tensor, mean: Channels, std: Channels) -> Tensor:
     return (scaled - per_channel(mean, scaled)) / per_channel(std, scaled)
 
 
+def denormalise(images: Tensor, mean: Channels, std: Channels) -> Tensor:
+    """What `normalise` undone gives: whole numbers from 0 to 255, as float32."""
+    return ((images.float() * per_channel(std, images) + per_channel(mean, images)) * 255).round().clamp(0, 255)
+
+
 def _require_bytes(images: Tensor) -> None:
     if images.dtype != torch.uint8:
         raise TypeError(f"images must be uint8, got {images.dtype}")

@@ -47,7 +47,7 @@ def estimate(config: RunConfig, tasks: tuple[Task, ...], images_per_task: list[i
     for index in range(len(tasks)):
         method = meta_method(config, tasks[: index + 1])
         encoder, whole = count_macs(method, config.scenario.image_size)
-        flops += 2.0 * 3 * whole * images_per_task[index] * config.training.epochs
+        flops += 2.0 * 3 * whole * images_per_task[index] * config.training.epochs_of(index)
     return Cost(parameter_count(method), encoder, whole, flops)
 
 

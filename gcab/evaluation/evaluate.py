@@ -84,7 +84,7 @@ class Evaluator:
         def side_by_side(images: Tensor) -> Tensor:
             features = self.method.features(images)
             assert features is not None
-            return torch.stack([decide(features).float() for decide in parts.values()], dim=1)
+            return torch.stack([decide(images, features).float() for decide in parts.values()], dim=1)
 
         logits = self.apply(side_by_side, self.test.images[self.seen(tasks)]).numpy()
         return {name: logits[:, position] for position, name in enumerate(parts)}

@@ -48,7 +48,7 @@ class Er(Finetune):
         return TaskImages(self.stored[picked], self.stored_labels[picked])
 
     @torch.no_grad()
-    def end_task(self, task: Task, data: TaskImages) -> None:  # noqa: ARG002
+    def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:  # noqa: ARG002
         """Reservoir sampling: image number n of the stream replaces a random slot with probability buffer / n."""
         sources: dict[int, int] = {}  # slot -> image of this task
         seen = int(self.seen)

@@ -5,7 +5,7 @@ b(x; Ψ^{t-1}) = `teacher`.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -13,15 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from gcab.errors import GcabError
-from gcab.methods.method import Batch, Method, Progress, Setting, Task, TaskImages, binary_cross_entropy
+from gcab.methods.method import Batch, Method, Progress, Setting, Task, TaskImages, View, binary_cross_entropy
+from gcab.model.eye import ExactRidge, EyeClassifier
 from gcab.model.folded import FoldedDecoder, Pass, fast_logits, pass_logits, passes_of
 from gcab.model.frozen import Frozen
 from gcab.model.network import GatedNetwork, Masks
 from gcab.model.options import NetworkOptions
 from gcab.model.projectors import drift_distance
+from gcab.model.referee import EYE, HEADS, STATISTICS, Referee
 from gcab.model.statistics import ClassStatistics
 
-HEADS, UNCOMPENSATED, STATISTICS = "heads", "heads, not compensated", "statistics"  # names of views
+UNCOMPENSATED = "heads, not compensated"  # a view, beside those that the referee hears
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,9 @@ class GcabOptions:
     gate_gradient: Literal["plain", "compensated"] = "compensated"  # text: not mentioned, so plain
     gate_limit: float = 6.0  # embeddings are clamped to ± this; 0: not clamped (text: not mentioned)
     statistics: bool = False  # class statistics join the heads' decision; not in the paper
+    statistics_pooled: bool = False  # their covariance is that of all tasks, not of the newest
+    eye: int = 0  # features of a fixed eye that joins the decision, too; 0: none
+    referee: bool = False  # weighs opinions by temperatures from held-out images; else the two options below do
     statistics_weight: float = 1.0
     statistics_meet: Literal["probabilities", "logits"] = "probabilities"  # log P(class | task) of heads, or logits
     network: NetworkOptions = field(default_factory=NetworkOptions)
@@ -47,6 +52,8 @@ class GcabOptions:
         for name in ("lambda_gcab", "lambda_pfr", "gate_limit", "statistics_weight"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise GcabError(f"options.{name} is {getattr(self, name)}: give 0 or more.")
+        if self.eye and not self.referee:
+            raise GcabError("options.eye needs options.referee: set it to true, or eye to 0.")
         if not 1 <= self.network.sharpest < math.inf:
             raise GcabError(f"options.network.sharpest is {self.network.sharpest}: give 1 or more.")
 
@@ -60,11 +67,16 @@ class Gcab(Method):
         "extended": {
             "options.bce_heads": "new",
             "options.distance": "rms",
-            "options.lambda_pfr": 2.0,
+            "options.lambda_pfr": 0.5,
             "options.network.projector": "residual",
             "options.statistics": True,
-            "options.statistics_weight": 0.2,
-            "options.statistics_meet": "logits",
+            "options.statistics_pooled": True,
+            "options.eye": 4096,
+            "options.referee": True,
+            "training.epochs": 100,
+            "training.first_task": 3.0,
+            "training.lr": 2.5e-4,
+            "training.held_out": 0.02,
         },
         "official": {},
         "paper": {
@@ -90,7 +102,10 @@ class Gcab(Method):
     def __init__(self, setting: Setting, options: GcabOptions) -> None:
         super().__init__(setting, options)
         self.network = GatedNetwork(setting.encoder, setting.image_size, options.network)
-        self.statistics = ClassStatistics(self.network.tokens_per_image, self.network.width)
+        self.statistics = ClassStatistics(self.network.tokens_per_image, self.network.width, options.statistics_pooled)
+        self.eye = EyeClassifier(options.eye, setting.mirrors) if options.eye else None
+        self.referee = Referee(self.opinions()) if options.referee else None
+        self.seen: list[ExactRidge] = []  # what the eye will know after the current task, once it has looked
         self.teacher: Frozen | None = None
         self.shared: Shared | None = None  # during a task's training only
 
@@ -100,6 +115,17 @@ class Gcab(Method):
             self.network.encoder.requires_grad_(False)
         if self.options.statistics:
             self.statistics.grow(task.classes)
+        if self.eye is not None:
+            self.eye.ridge.grow(task.classes)
+
+    def opinions(self) -> tuple[str, ...]:
+        """Who has a say in the decision."""
+        present = {HEADS: True, STATISTICS: self.options.statistics, EYE: self.options.eye > 0}
+        return tuple(name for name, there in present.items() if there)
+
+    def first_sight(self, task: Task, data: TaskImages) -> None:  # noqa: ARG002
+        if self.eye is not None:
+            self.seen = [self.eye.taught(data.images, data.labels, self.watch)]
 
     def begin_task(self, task: Task) -> None:
         held = self.options.drift in ("pfr", "distillation")
@@ -176,20 +202,37 @@ class Gcab(Method):
             for gate in (self.network.gate_in, self.network.gate_hidden):
                 gate.clamp(self.network.tasks - 1, self.options.gate_limit)
 
-    def end_task(self, task: Task, data: TaskImages) -> None:  # noqa: ARG002
+    def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:
         if self.options.statistics:
             now = self.pooled(self.network.encoder, data)
             if self.teacher is not None and self.options.compensation:
                 self.statistics.transport(self.pooled(self.teacher, data), now)
             self.statistics.fit(now, data.labels.to(now.device))
+        if self.eye is not None:
+            if not self.seen:
+                self.first_sight(task, data)
+            self.eye.ridge = self.seen.pop()
         self.teacher = self.shared = None
         self.network.finish()
+        if self.referee is not None and held_out is not None:
+            self.referee.fit(self.opinions_on(held_out.images), held_out.labels)
 
     @torch.no_grad()
     def pooled(self, encoder: nn.Module, data: TaskImages) -> Tensor:
         """An encoder's pooled features of all images of a task."""
-        batches = (batch.to(self.statistics.means.device) for batch in data.images.split(500))
-        return torch.cat([self.statistics.pool(encoder(self.setting.normalise(batch))) for batch in batches])
+        return torch.cat([self.statistics.pool(encoder(part)) for part in self.normalised(data.images)])
+
+    @torch.no_grad()
+    def opinions_on(self, images: Tensor) -> dict[str, Tensor]:
+        """What every part of the method says about images as bytes."""
+        views = {name: view for name, view in self.views().items() if name in self.opinions()}
+        parts = [[view(part, self.features(part)) for view in views.values()] for part in self.normalised(images)]
+        return {name: torch.cat(said) for name, said in zip(views, zip(*parts, strict=True), strict=True)}
+
+    def normalised(self, images: Tensor) -> Iterator[Tensor]:
+        """Images as bytes in parts that the network can take."""
+        device = self.statistics.means.device
+        return (self.setting.normalise(part.to(device)) for part in images.split(500))
 
     def predict(self, images: Tensor) -> Tensor:
         return self.decision(self.network.logits)(images)
@@ -197,14 +240,20 @@ class Gcab(Method):
     def predictor(self) -> nn.Module:
         return self.decision(FoldedDecoder(self.network))
 
-    def decision(
-        self, decoder: Callable[[list[Tensor]], Tensor], compensate: bool = True, statistics: bool = True
-    ) -> "Decision":
-        """All that the options have decide, or less of it."""
-        weight = self.options.statistics_weight if self.options.statistics and statistics else None
-        tasks = self.task_classes() if self.options.statistics_meet == "probabilities" else None
-        compensate = compensate and self.options.compensation
-        return Decision(self.network, self.statistics, decoder, compensate, weight, tasks)
+    def decision(self, decoder: Callable[[list[Tensor]], Tensor]) -> nn.Module:
+        """All that the options have decide."""
+        heads = self.heads(decoder)
+        if self.referee is not None:
+            statistics = self.statistics if self.options.statistics else None
+            return Refereed(self.setting, heads, statistics, self.eye, self.referee)
+        if self.options.statistics:
+            tasks = self.task_classes() if self.options.statistics_meet == "probabilities" else None
+            return Weighted(heads, self.statistics, self.options.statistics_weight, tasks)
+        return heads
+
+    def heads(self, decoder: Callable[[list[Tensor]], Tensor], compensate: bool = True) -> "Decision":
+        """The paper's decision."""
+        return Decision(self.network, decoder, compensate and self.options.compensation)
 
     def task_classes(self) -> Sequence[int]:
         """The number of classes of each task."""
@@ -213,13 +262,20 @@ class Gcab(Method):
     def features(self, images: Tensor) -> Tensor:
         return self.network.encoder(images)
 
-    def views(self) -> dict[str, Callable[[Tensor], Tensor]]:
-        """Heads without the cascade, heads, and statistics, as far as that is not the whole method."""
-        decoder, found = FoldedDecoder(self.network), dict[str, Callable[[Tensor], Tensor]]()
+    def views(self) -> dict[str, View]:
+        """Heads without the cascade, heads, statistics and the eye, as far as that is not the whole method."""
+        decoder, found = FoldedDecoder(self.network), dict[str, View]()
         if self.options.compensation and len(self.network.cascade.projectors):
-            found[UNCOMPENSATED] = self.decision(decoder, compensate=False, statistics=False).decide
+            uncompensated = self.heads(decoder, compensate=False)
+            found[UNCOMPENSATED] = lambda _, features: uncompensated.decide(features)
+        if len(self.opinions()) > 1:
+            heads = self.heads(decoder)
+            found[HEADS] = lambda _, features: heads.decide(features)
         if self.options.statistics:
-            found |= {HEADS: self.decision(decoder, statistics=False).decide, STATISTICS: self.statistics}
+            found[STATISTICS] = lambda _, features: self.statistics(features)
+        if self.eye is not None:
+            eye = self.eye
+            found[EYE] = lambda images, _: eye(self.setting.pixels(images))
         return found
 
     def compensate(self, features: Tensor, task: int) -> Tensor | None:
@@ -237,7 +293,7 @@ class Gcab(Method):
         return {"input": self.network.gate_in.capacity(), "hidden": self.network.gate_hidden.capacity()}
 
     def prototype_bytes(self) -> int:
-        return self.statistics.nbytes()
+        return self.statistics.nbytes() + (0 if self.eye is None else self.eye.ridge.nbytes())
 
 
 class Shared:
@@ -266,26 +322,11 @@ class Shared:
 
 
 class Decision(nn.Module):
-    """From images to logits: encode, undo the drift, decode for every task; statistics join where they have weight."""
+    """From images to logits, as in the paper: encode, undo the drift, decode for every task."""
 
-    def __init__(
-        self,
-        network: GatedNetwork,
-        statistics: ClassStatistics,
-        decoder: Callable[[list[Tensor]], Tensor],
-        compensate: bool,
-        statistics_weight: float | None,
-        tasks: Sequence[int] | None,
-    ) -> None:
+    def __init__(self, network: GatedNetwork, decoder: Callable[[list[Tensor]], Tensor], compensate: bool) -> None:
         super().__init__()
-        self.encoder, self.cascade, self.statistics, self.decoder = (
-            network.encoder,
-            network.cascade,
-            statistics,
-            decoder,
-        )
-        self.passes, self.statistics_weight = network.tasks, statistics_weight
-        self.tasks = None if tasks is None else tuple(tasks)  # classes of each, where statistics meet probabilities
+        self.encoder, self.cascade, self.decoder, self.passes = network.encoder, network.cascade, decoder, network.tasks
         self.compensate = compensate and len(self.cascade.projectors) > 0
 
     def forward(self, images: Tensor) -> Tensor:
@@ -293,12 +334,48 @@ class Decision(nn.Module):
 
     def decide(self, features: Tensor) -> Tensor:
         """The same from the encoder's features."""
-        spaces = self.cascade(features) if self.compensate else [features] * self.passes
-        logits = self.decoder(spaces)
-        if self.statistics_weight is None:
-            return logits
+        return self.decoder(self.cascade(features) if self.compensate else [features] * self.passes)
+
+
+class Refereed(nn.Module):
+    """Heads, statistics and the eye decide together."""
+
+    def __init__(
+        self,
+        setting: Setting,
+        heads: Decision,
+        statistics: ClassStatistics | None,
+        eye: EyeClassifier | None,
+        referee: Referee,
+    ) -> None:
+        super().__init__()
+        self.setting, self.heads, self.statistics, self.eye, self.referee = setting, heads, statistics, eye, referee
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.heads.encoder(images)
+        opinions = {HEADS: self.heads.decide(features)}
+        if self.statistics is not None:
+            opinions[STATISTICS] = self.statistics(features)
+        if self.eye is not None:
+            opinions[EYE] = self.eye(self.setting.pixels(images))
+        return self.referee(opinions)
+
+
+class Weighted(nn.Module):
+    """Heads and statistics at a fixed weight, as models before 0.2.0 decide."""
+
+    def __init__(
+        self, heads: Decision, statistics: ClassStatistics, weight: float, tasks: Sequence[int] | None
+    ) -> None:
+        super().__init__()
+        self.heads, self.statistics, self.weight = heads, statistics, weight
+        self.tasks = None if tasks is None else tuple(tasks)  # classes of each, where statistics meet probabilities
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.heads.encoder(images)
+        logits = self.heads.decide(features)
         heads = logits.float() if self.tasks is None else within_tasks(logits, self.tasks)
-        return self.statistics_weight * self.statistics(features) + heads
+        return self.weight * self.statistics(features) + heads
 
 
 def within_tasks(logits: Tensor, classes: Sequence[int]) -> Tensor:

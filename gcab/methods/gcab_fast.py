@@ -92,8 +92,8 @@ class GcabFast(Gcab):
             merge(self.network)
         return super().load_state_dict(state_dict, strict=strict, assign=assign)
 
-    def end_task(self, task: Task, data: TaskImages) -> None:
-        super().end_task(task, data)
+    def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:
+        super().end_task(task, data, held_out)
         if self.network.tasks > 1:
             self.distill(data.images, self.watch)
 
@@ -173,7 +173,8 @@ class GcabFast(Gcab):
 def distill(teacher: Gcab, images: Tensor, options: GcabFastOptions, seed: int, watch: Watch = ignore) -> GcabFast:
     """A student with one pass in place of all of its teacher's, from images (n, 3, H, W) of the last task only."""
     student = GcabFast(teacher.setting, options).to(teacher.network.gate_in.used.device)
-    student.network, student.statistics = copy.deepcopy(teacher.network), copy.deepcopy(teacher.statistics)
+    for part in ("network", "statistics", "eye", "referee"):
+        setattr(student, part, copy.deepcopy(getattr(teacher, part)))
     student.tasks = list(teacher.tasks if isinstance(teacher, GcabFast) else teacher.network.classes)
     with seeded(seed, "distill", len(student.tasks)):
         student.eval().distill(images, watch)

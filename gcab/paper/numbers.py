@@ -7,7 +7,8 @@ from typing import Any
 
 from gcab.config import DEFAULT_PROFILE
 from gcab.evaluation.metrics import summary_of_view, task_records
-from gcab.methods.gcab import HEADS, UNCOMPENSATED
+from gcab.methods.gcab import UNCOMPENSATED
+from gcab.model.referee import HEADS
 from gcab.paper.evidence import (
     Record,
     accuracies,

@@ -1,0 +1,65 @@
+"""The referee: how much each opinion on an image counts.
+
+Not in the paper. Heads, class statistics and the eye answer on scales of their own, and each is too sure or too unsure
+in its own way. One temperature for each makes them honest; honest opinions add up. It is fitted on held-out images of
+the newest task alone, so no image has to be kept.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+HEADS, STATISTICS, EYE = "heads", "statistics", "eye"
+# What honest opinions weigh (chosen on held-out images of CIFAR-100): heads and statistics see with the same encoder.
+SHARES = {HEADS: 0.75, STATISTICS: 0.4, EYE: 1.0}
+SUREST, HALVINGS = 1e3, 60  # the largest inverse temperature in units of 1 / deviation, and steps of the search
+
+
+class Referee(nn.Module):
+    """z = Σ share · opinion / temperature, over the opinions that there are."""
+
+    weights: Tensor
+
+    def __init__(self, opinions: tuple[str, ...]) -> None:
+        super().__init__()
+        self.opinions = opinions
+        # Until held-out images tell more, the eye decides where there is one: its answers never drift.
+        trusted = EYE if EYE in opinions else HEADS
+        self.register_buffer("weights", torch.tensor([float(name == trusted) for name in opinions]))
+
+    def forward(self, opinions: Mapping[str, Tensor]) -> Tensor:
+        """Logits (B, classes) of all opinions together."""
+        parts = zip(self.weights, self.opinions, strict=True)
+        return torch.stack([weight * opinions[name].float() for weight, name in parts]).sum(dim=0)
+
+    @torch.no_grad()
+    def fit(self, opinions: Mapping[str, Tensor], labels: Tensor) -> None:
+        """From what each opinion says about held-out images (n, classes)."""
+        found = [SHARES[name] * inverse_temperature(opinions[name], labels) for name in self.opinions]
+        self.weights.copy_(torch.tensor(found))
+
+
+def inverse_temperature(logits: Tensor, labels: Tensor) -> float:
+    """The β that makes softmax(β z) most likely to name the labels; 0 for an opinion worse than none.
+
+    One image more, whose true class is the strongest wrong one, keeps a faultless opinion from being infinitely sure.
+    """
+    z, labels = logits.double(), labels.to(logits.device)
+    z = z - z.mean(dim=1, keepdim=True)
+    wrong = z.scatter(1, labels[:, None], -torch.inf).max(dim=1).values
+    targets = z.gather(1, labels[:, None]).squeeze(1) + wrong / len(z)
+    scale = z.std().clamp_min(1e-12)
+
+    def slope(beta: float) -> float:
+        """Of the log-likelihood, which is concave in β."""
+        expected = ((beta * z).softmax(dim=1) * z).sum(dim=1) * (1 + 1 / len(z))
+        return float((targets - expected).sum())
+
+    low, high = 0.0, SUREST / float(scale)
+    if slope(low) <= 0:
+        return 0.0
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if slope(middle) > 0 else (low, middle)
+    return low
