@@ -52,8 +52,6 @@ class GcabOptions:
         for name in ("lambda_gcab", "lambda_pfr", "gate_limit", "statistics_weight"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise GcabError(f"options.{name} is {getattr(self, name)}: give 0 or more.")
-        if self.eye and not self.referee:
-            raise GcabError("options.eye needs options.referee: set it to true, or eye to 0.")
         if not 1 <= self.network.sharpest < math.inf:
             raise GcabError(f"options.network.sharpest is {self.network.sharpest}: give 1 or more.")
 
@@ -101,6 +99,8 @@ class Gcab(Method):
 
     def __init__(self, setting: Setting, options: GcabOptions) -> None:
         super().__init__(setting, options)
+        if options.eye and not options.referee:
+            raise GcabError("options.eye needs options.referee: set it to true, or eye to 0.")
         self.network = GatedNetwork(setting.encoder, setting.image_size, options.network)
         self.statistics = ClassStatistics(self.network.tokens_per_image, self.network.width, options.statistics_pooled)
         self.eye = EyeClassifier(options.eye, setting.mirrors) if options.eye else None
@@ -215,7 +215,7 @@ class Gcab(Method):
         self.teacher = self.shared = None
         self.network.finish()
         if self.referee is not None and held_out is not None:
-            self.referee.fit(self.opinions_on(held_out.images), held_out.labels)
+            self.referee.fit(self.opinions_on(held_out.images), held_out.labels, task.first)
 
     @torch.no_grad()
     def pooled(self, encoder: nn.Module, data: TaskImages) -> Tensor:

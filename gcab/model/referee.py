@@ -34,10 +34,15 @@ class Referee(nn.Module):
         return torch.stack([weight * opinions[name].float() for weight, name in parts]).sum(dim=0)
 
     @torch.no_grad()
-    def fit(self, opinions: Mapping[str, Tensor], labels: Tensor) -> None:
-        """From what each opinion says about held-out images (n, classes)."""
-        found = [SHARES[name] * inverse_temperature(opinions[name], labels) for name in self.opinions]
-        self.weights.copy_(torch.tensor(found))
+    def fit(self, opinions: Mapping[str, Tensor], labels: Tensor, first: int) -> None:
+        """From what each says about held-out images (n, classes) of the newest task, whose first class is given.
+
+        The newest head claims images of all tasks, and of its own images that looks like knowledge. So heads are judged
+        by what they were trained for, to tell the classes of their own task apart.
+        """
+        for index, name in enumerate(self.opinions):
+            judged = first if name == HEADS else 0
+            self.weights[index] = SHARES[name] * inverse_temperature(opinions[name][:, judged:], labels - judged)
 
 
 def inverse_temperature(logits: Tensor, labels: Tensor) -> float:
