@@ -10,14 +10,15 @@ from counting_method import SETTING, CountingMethod
 from torch import Tensor, nn
 
 from gcab.config import TrainingConfig, resolve
-from gcab.data.augment import Augment, AugmentConfig
+from gcab.data.augment import Augment, AugmentConfig, Choices
 from gcab.devices import suitable_threads
 from gcab.errors import GcabError
 from gcab.methods.method import Batch, Progress, Task, TaskImages
+from gcab.training.schedule import make_optimiser
 from gcab.training.trainer import Epoch, Halfway, Trainer, finish, grow, require_finite
 
 CPU = torch.device("cpu")
-TASK = Task(1, 2, ("c", "d"))
+FIRST, TASK = Task(0, 0, ("a", "b")), Task(1, 2, ("c", "d"))
 PLAIN = AugmentConfig(crop="none", flip=False, randaugment=False)
 CONFIG = TrainingConfig(epochs=2, batch_size=4, optimiser="sgd", lr=0.1, warmup_epochs=0, min_lr=0.1, clip=0.0)
 
@@ -28,11 +29,15 @@ def data_of(count: int = 10) -> TaskImages:
 
 
 def trained(
-    method: CountingMethod, config: TrainingConfig = CONFIG, seed: int = 1, halfway: Halfway | None = None
+    method: CountingMethod,
+    config: TrainingConfig = CONFIG,
+    seed: int = 1,
+    halfway: Halfway | None = None,
+    task: Task = TASK,
 ) -> tuple[Trainer, list[Epoch]]:
     trainer = Trainer(method, config, Augment(PLAIN, SETTING.mean, SETTING.std), CPU, seed)
     epochs: list[Epoch] = []
-    trainer.fit(TASK, data_of(), epochs.append, halfway)
+    trainer.fit(task, data_of(), epochs.append, halfway)
     return trainer, epochs
 
 
@@ -92,15 +97,73 @@ def test_gradients_are_clipped() -> None:
     assert abs(free.weight.item()) > 10 * abs(clipped.weight.item())
 
 
-def test_orders_differ_between_epochs_and_seeds_and_nothing_else_does() -> None:
+def test_gradients_are_clipped_after_the_method_has_gated_them() -> None:
+    """What a method takes away must not count for the norm, or the large gradients of frozen weights slow the rest."""
+
+    class Gating(CountingMethod):
+        def __init__(self) -> None:
+            super().__init__()
+            self.owned = nn.Parameter(torch.zeros(()))
+
+        def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:
+            return {**super().loss(batch, progress), "owned": 1000 * self.owned}
+
+        def before_step(self, progress: Progress) -> None:
+            super().before_step(progress)
+            self.owned.grad = torch.zeros(())
+
+    gated, alone = Gating(), CountingMethod()
+    for method in (gated, alone):
+        trained(method, replace(CONFIG, epochs=1, clip=0.5))
+    assert gated.owned.item() == 0
+    assert gated.weight.item() == pytest.approx(alone.weight.item(), rel=1e-4)
+    assert alone.weight.item() == pytest.approx(0.145)  # two steps of 0.05, the first of them felt again in the second
+
+
+def test_orders_differ_between_epochs_tasks_and_seeds_and_nothing_else_does() -> None:
     runs: list[list[list[float]]] = []
-    for seed in (1, 1, 2):
+    for task, seed in ((TASK, 1), (TASK, 1), (TASK, 2), (FIRST, 1)):
         torch.manual_seed(len(runs))  # the surroundings must not matter
         method = CountingMethod()
-        trained(method, seed=seed)
+        trained(method, seed=seed, task=task)
         runs.append([batch.images[:, 0, 0, 0].tolist() for batch in method.batches])
     assert runs[0] == runs[1] != runs[2]
+    assert runs[0] != runs[3] != runs[2]
     assert runs[0][:2] != runs[0][2:]
+
+
+def draws(task: Task, seed: int, halfway: Halfway | None = None) -> list[tuple[float, float]]:
+    """A random number for the images and one for the method (drop-path) in each of two steps of two epochs."""
+    of_images, of_method = list[float](), list[float]()
+
+    class Drawing(Augment):
+        def draw(self, batch: int, height: int, width: int, generator: torch.Generator) -> Choices:
+            of_images.append(torch.rand((), generator=generator).item())
+            return super().draw(batch, height, width, generator)
+
+    class Dropping(CountingMethod):
+        def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:
+            of_method.append(torch.rand(()).item())
+            return super().loss(batch, progress)
+
+    trainer = Trainer(Dropping(), CONFIG, Drawing(PLAIN, SETTING.mean, SETTING.std), CPU, seed)
+    trainer.fit(task, data_of(), lambda _: None, halfway)
+    return list(zip(of_images, of_method, strict=True))
+
+
+def test_every_step_of_every_epoch_task_and_seed_draws_its_own_numbers() -> None:
+    """The same views or the same dropped paths again in the next epoch would be less augmentation than stated."""
+    runs = [draws(task, seed) for task, seed in ((TASK, 1), (FIRST, 1), (TASK, 2))]
+    assert [len(run) for run in runs] == [4, 4, 4]
+    numbers = [number for run in runs for pair in run for number in pair]
+    assert len(set(numbers)) == len(numbers)
+
+
+def test_a_place_in_a_run_draws_the_same_numbers_again() -> None:
+    whole = draws(TASK, 1)
+    assert draws(TASK, 1) == whole
+    fresh = make_optimiser(CONFIG, CountingMethod().parameters()).state_dict()
+    assert draws(TASK, 1, Halfway(1, fresh)) == whole[2:]
 
 
 def test_training_leaves_the_global_random_state_alone() -> None:
@@ -182,8 +245,7 @@ def test_growth_and_end_draw_from_their_own_seeds() -> None:
         def end_task(self, task: Task, data: TaskImages) -> None:  # noqa: ARG002
             drawn.append(torch.rand(()).item())
 
-    first = Task(0, 0, ("a",))
-    for task, seed in ((first, 1), (first, 1), (TASK, 1), (first, 2)):
+    for task, seed in ((FIRST, 1), (FIRST, 1), (TASK, 1), (FIRST, 2)):
         grow(Drawing(), task, seed)
         finish(Drawing(), task, data_of(), seed)
     assert drawn[:2] == drawn[2:4]
