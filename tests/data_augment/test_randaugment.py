@@ -135,6 +135,15 @@ def test_translation_goes_where_its_sign_says() -> None:
     assert moved[0, 5].tolist() == [0] * 8 + [250] + [0] * 9 + [FILL[0]] * 2
 
 
+@pytest.mark.parametrize("operation", sorted(MOVES), ids=lambda operation: operation.name)
+def test_where_pixels_moved_away_there_is_imagenets_mean_colour(operation: Operation) -> None:
+    """As timm fills for the authors, whose pipeline gives it ImageNet's means for every data set."""
+    image = torch.full((3, HEIGHT, WIDTH), 7, dtype=torch.uint8)
+    mean = tuple(round(255 * channel) for channel in (0.485, 0.456, 0.406))
+    shown = {tuple(pixel) for pixel in alone(image, operation).flatten(1).T.tolist()}
+    assert shown == {(7, 7, 7), mean}
+
+
 def test_constant_channels_survive_autocontrast_and_equalize() -> None:
     image = landscape()
     image[0] = 77
