@@ -27,6 +27,7 @@ from small_teachers import (
     train,
 )
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from gcab import terminal
 from gcab.config import resolve
@@ -34,7 +35,16 @@ from gcab.errors import GcabError
 from gcab.evaluation.cost import count_macs
 from gcab.methods import gcab_fast
 from gcab.methods.gcab import Gcab
-from gcab.methods.gcab_fast import GcabFast, cut_and_mirrored, distill, divergence, fast_options, merge, start_head
+from gcab.methods.gcab_fast import (
+    GcabFast,
+    cut_and_mirrored,
+    distill,
+    divergence,
+    fast_options,
+    join,
+    merge,
+    start_head,
+)
 from gcab.methods.method import Setting, Task, ignore, state_bytes
 from gcab.model.folded import FoldedDecoder
 from gcab.model.heads import Head
@@ -167,6 +177,34 @@ def test_the_head_starts_as_all_heads_side_by_side() -> None:
     with torch.no_grad():
         start_head(cast(Head, network.heads[0]).linear, decoder)
     assert torch.allclose(network.heads[0](feature), apart, atol=1e-5)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_token_starts_as_the_newest(profile: str) -> None:
+    network = copy.deepcopy(teacher(profile).network)
+    tokens = [token.detach().clone() for token in network.tokens]
+    assert len(tokens) == (1 if profile == "paper" else len(TASKS))
+    join(network, FoldedDecoder(network), 0.8)
+    assert torch.equal(network.tokens[0], tokens[-1])
+    assert not any(torch.equal(network.tokens[0], token) for token in tokens[:-1])
+
+
+def test_the_rate_of_imitation_falls_along_a_cosine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rate that Adam has when it takes each step, wherever it was set."""
+    taken: list[tuple[type, float]] = []
+    monkeypatch.setattr(GcabFast, "rehearse", lambda *_: (1.0, 1.0))  # it imitates as well
+
+    def look(optimiser: torch.optim.Optimizer, *_: Any) -> None:
+        taken.extend((type(optimiser), float(group["lr"])) for group in optimiser.param_groups)
+
+    handle = register_optimizer_step_pre_hook(look)
+    try:
+        student("extended", distillation_steps=6, distillation_lr=0.02)
+    finally:
+        handle.remove()
+    assert {kind for kind, _ in taken} == {torch.optim.Adam}
+    shares = [1 + math.cos(math.radians(30 * step)) for step in range(6)]
+    assert [lr for _, lr in taken] == pytest.approx([0.01 * share for share in shares])
 
 
 def test_statistics_join_the_one_pass_with_their_weight() -> None:
