@@ -8,6 +8,7 @@ import pytest
 import torch
 from counting_method import SETTING, CountingMethod
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from gcab.config import TrainingConfig, resolve
 from gcab.data.augment import Augment, AugmentConfig, Choices
@@ -52,6 +53,31 @@ def test_a_step_is_replay_loss_before_update_after() -> None:
     assert not method.training
 
 
+def test_the_weights_move_between_before_and_after() -> None:
+    """GCAB remembers its weights before the optimiser and takes back after it what finished tasks forbid."""
+    seen: list[tuple[str, float]] = []
+
+    class Looking(CountingMethod):
+        def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:
+            seen.append(("loss", self.weight.item()))
+            return super().loss(batch, progress)
+
+        def before_step(self, progress: Progress) -> None:
+            super().before_step(progress)
+            seen.append(("before", self.weight.item()))
+
+        def after_step(self, progress: Progress) -> None:
+            super().after_step(progress)
+            seen.append(("after", self.weight.item()))
+
+    trained(Looking())
+    moments, weights = zip(*seen, strict=True)
+    assert moments == ("loss", "before", "after") * 4
+    for loss, before, after in zip(weights[::3], weights[1::3], weights[2::3], strict=True):
+        assert loss == before != after
+    assert weights[2:-1:3] == weights[3::3]
+
+
 def test_replayed_images_join_the_batch() -> None:
     stored = TaskImages(torch.full((3, 3, 2, 2), 200, dtype=torch.uint8), torch.tensor([0, 1, 0]))
     method = CountingMethod(stored)
@@ -85,8 +111,33 @@ def test_an_epoch_reports_the_mean_of_each_term() -> None:
 
 def test_the_rate_follows_the_schedule() -> None:
     config = replace(CONFIG, epochs=4, warmup_epochs=2, warmup_lr=0.0, min_lr=0.0)
-    _, epochs = trained(CountingMethod(), config)
-    assert [epoch.lr for epoch in epochs] == pytest.approx([0.0, 0.05, 0.05, 0.1 * 0.5 * (1 - 0.5**0.5)])
+    taken: list[float] = []
+
+    def look(optimiser: torch.optim.Optimizer, *_: Any) -> None:
+        taken.extend(group["lr"] for group in optimiser.param_groups)
+
+    handle = register_optimizer_step_pre_hook(look)
+    try:
+        _, epochs = trained(CountingMethod(), config)
+    finally:
+        handle.remove()
+    rates = [0.0, 0.05, 0.05, 0.1 * 0.5 * (1 - 0.5**0.5)]
+    assert [epoch.lr for epoch in epochs] == pytest.approx(rates)
+    assert taken == pytest.approx([rate for rate in rates for _ in range(2)])  # two steps an epoch
+
+
+def test_who_is_told_of_an_epoch_may_end_the_task() -> None:
+    method, told = CountingMethod(), list[int]()
+
+    def enough(epoch: Epoch) -> bool:
+        told.append(epoch.number)
+        return epoch.number == 2
+
+    trainer = Trainer(method, replace(CONFIG, epochs=5), Augment(PLAIN, SETTING.mean, SETTING.std), CPU, 1)
+    trainer.fit(TASK, data_of(), enough)
+    assert told == [1, 2]
+    assert len(method.batches) == 4
+    assert not method.training
 
 
 def test_gradients_are_clipped() -> None:
@@ -95,6 +146,22 @@ def test_gradients_are_clipped() -> None:
     trained(clipped, replace(CONFIG, epochs=1, clip=0.01))
     assert abs(clipped.weight.item()) <= 0.1 * (0.01 + 0.019) + 1e-6  # two steps of at most 0.01, with momentum
     assert abs(free.weight.item()) > 10 * abs(clipped.weight.item())
+
+
+def test_clipping_keeps_the_direction_of_all_gradients_together() -> None:
+    class Two(CountingMethod):
+        def __init__(self) -> None:
+            super().__init__()
+            self.other = nn.Parameter(torch.zeros(()))
+
+        def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:  # noqa: ARG002
+            return {"classification": -3 * self.weight - 4 * self.other}  # a gradient of length 5
+
+    for clip, length in ((0.5, 0.5), (4.0, 4.0), (6.0, 5.0), (0.0, 5.0)):
+        method = Two()
+        trained(method, replace(CONFIG, epochs=1, batch_size=10, clip=clip))
+        moved = [method.weight.item(), method.other.item()]
+        assert moved == pytest.approx([0.1 * length * 0.6, 0.1 * length * 0.8], rel=1e-4)
 
 
 def test_gradients_are_clipped_after_the_method_has_gated_them() -> None:
@@ -204,12 +271,30 @@ def test_bfloat16_is_used_when_asked_for(precision: str, expected: bool) -> None
     seen = []
 
     class Asking(CountingMethod):
+        def batch(self, images: Tensor, labels: Tensor) -> Batch:
+            seen.append(torch.is_autocast_enabled("cpu"))  # a teacher may look at the images here
+            return super().batch(images, labels)
+
         def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:
             seen.append(torch.is_autocast_enabled("cpu"))
             return super().loss(batch, progress)
 
     trained(Asking(), replace(CONFIG, precision=precision))  # type: ignore[arg-type]
     assert set(seen) == {expected}
+
+
+def test_paths_are_dropped_while_it_learns_and_not_afterwards() -> None:
+    modes = []
+
+    class Asking(CountingMethod):
+        def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:
+            modes.append(self.training)
+            return super().loss(batch, progress)
+
+    method = Asking().eval()  # as the evaluation of the task before leaves it
+    trained(method)
+    assert set(modes) == {True}
+    assert not method.training
 
 
 @pytest.mark.parametrize(("value", "word"), [(float("nan"), "not a number"), (float("inf"), "infinite")])
