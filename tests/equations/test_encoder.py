@@ -7,7 +7,7 @@ import pytest
 import torch
 from networks import ENCODER, IMAGE_SIZE, scramble
 
-from gcab.model.encoder import DropPath, Encoder, EncoderConfig, GatedPositionalSelfAttention
+from gcab.model.encoder import Block, DropPath, Encoder, EncoderConfig, GatedPositionalSelfAttention, SelfAttention
 from gcab.model.frozen import Frozen
 
 
@@ -88,6 +88,22 @@ def test_drop_path_keeps_the_expectation_and_drops_whole_images() -> None:
     assert naive.numbers(flat[kept, 0].unique()) == pytest.approx([2 / 0.7])
     assert float(kept.double().mean()) == pytest.approx(0.7, abs=4 * (0.3 * 0.7 / images) ** 0.5)
     assert torch.equal(drop.eval()(branch), branch)
+
+
+def test_each_branch_of_a_block_is_dropped_on_its_own() -> None:
+    """Of an image's attention and MLP both, one or none are dropped, a quarter of the images each at a rate of 1/2."""
+    torch.manual_seed(9)
+    block = Block(SelfAttention(4, 2), 4, 2.0, drop_path=0.5)
+    scramble(block, seed=2)
+    images = 2000
+    x = torch.randn(1, 3, 4).expand(images, -1, -1)
+    with torch.no_grad():
+        result = block(x)
+        attended = x + 2 * block.attention(block.norm_attention(x))
+        ways = [way + 2 * share * block.mlp(block.norm_mlp(way)) for way in (x, attended) for share in (0, 1)]
+    chosen = torch.stack([(result - way).flatten(1).abs().amax(dim=1) < 1e-4 for way in ways])
+    assert (chosen.sum(dim=0) == 1).all()
+    assert naive.numbers(chosen.double().mean(dim=1)) == pytest.approx([0.25] * 4, abs=0.04)
 
 
 def test_a_frozen_copy_neither_learns_nor_drops_nor_follows() -> None:

@@ -90,6 +90,14 @@ def test_linear_layers_start_small_and_without_bias(kind: str) -> None:
     assert layers == of_a_block * WIDE.blocks + 6
 
 
+def test_the_patches_keep_the_start_of_a_convolution() -> None:
+    """Uniform within 1/√(inputs), PyTorch's own: `initialise` is for linear layers, as in the authors' code."""
+    weight = new_method("official").network.encoder.patches.weight
+    bound = (3 * WIDE.patch**2) ** -0.5
+    assert spread_of(weight) == around(0.0, bound / 3**0.5)
+    assert 0.95 * bound < float(weight.detach().abs().max()) <= bound
+
+
 def test_heads_beyond_the_square_start_by_looking_everywhere() -> None:
     """Ten heads: nine look at one neighbour each, the tenth has no offset to look at yet."""
     for block in new_method("official").network.encoder.blocks:
