@@ -41,6 +41,7 @@ def test_nine_heads_start_by_looking_at_one_neighbour_each(heads: int, width: in
         assert isinstance(attention, GatedPositionalSelfAttention)
         assert torch.equal(attention.value.weight, torch.eye(width))
         assert torch.equal(attention.gate, torch.ones(heads))
+        assert torch.equal(attention.position.weight[:9, 2], -torch.ones(9))  # ConViT's locality strength of 1
         neighbours = set()
         for head in range(9):
             positional = naive.positional_attention(attention, side, head)
@@ -72,6 +73,8 @@ def test_four_heads_start_by_looking_at_one_corner_each() -> None:
 def test_the_papers_encoder_has_the_size_the_authors_published() -> None:
     encoder = Encoder(EncoderConfig(), 32)
     assert encoder(torch.zeros(1, 3, 32, 32)).shape == (1, 64, 384)
+    assert [block.get_submodule("attention").heads for block in encoder.blocks] == [12] * 5
+    assert [block.get_parameter("mlp.0.weight").shape for block in encoder.blocks] == [(4 * 384, 384)] * 5
     rates = [block.get_submodule("drop_path") for block in encoder.blocks]
     assert [rate.rate for rate in rates if isinstance(rate, DropPath)] == pytest.approx([0, 0.025, 0.05, 0.075, 0.1])
 
