@@ -192,6 +192,7 @@ def test_the_token_starts_as_the_newest(profile: str) -> None:
 def test_the_rate_of_imitation_falls_along_a_cosine(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rate that Adam has when it takes each step, wherever it was set."""
     taken: list[tuple[type, float]] = []
+    teacher("extended")  # learned before anybody looks
     monkeypatch.setattr(GcabFast, "rehearse", lambda *_: (1.0, 1.0))  # it imitates as well
 
     def look(optimiser: torch.optim.Optimizer, *_: Any) -> None:
@@ -205,6 +206,50 @@ def test_the_rate_of_imitation_falls_along_a_cosine(monkeypatch: pytest.MonkeyPa
     assert {kind for kind, _ in taken} == {torch.optim.Adam}
     shares = [1 + math.cos(math.radians(30 * step)) for step in range(6)]
     assert [lr for _, lr in taken] == pytest.approx([0.01 * share for share in shares])
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_block_token_and_head_learn_and_nothing_else(profile: str) -> None:
+    """From the same start, as the seed says, for one step and for three."""
+    one, three = (student(profile, distillation_steps=steps).network for steps in (1, 3))
+    assert torch.equal(one.gate_in.used, three.gate_in.used)
+    learning = {id(p) for part in (three.block, three.tokens, three.heads) for p in part.parameters()}
+    for (name, parameter), before in zip(three.named_parameters(), one.parameters(), strict=True):
+        assert torch.equal(parameter, before) == (id(parameter) not in learning), name
+        assert parameter.grad is None, name
+
+
+def test_imitation_asks_in_batches_at_the_temperature_of_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, float]] = []
+    rows: set[tuple[float, ...]] = set()
+
+    def look(wanted: Tensor, given: Tensor, temperature: float) -> Tensor:
+        asked.append((len(given), temperature))
+        rows.update(map(tuple, wanted.tolist()))
+        return divergence(wanted, given, temperature)
+
+    monkeypatch.setattr(GcabFast, "rehearse", lambda *_: (1.0, 1.0))  # it imitates as well
+    monkeypatch.setattr(gcab_fast, "divergence", look)
+    student("extended", distillation_steps=20, distillation_batch=18, temperature=3.0, views=2)
+    assert asked == [(18, 3.0)] * 20
+    assert len(rows) >= 46  # 24 images, two views of each: 360 draws leave none of the 48 out, as a rule
+
+
+@torch.no_grad()
+def test_lessons_are_what_the_teacher_says_of_an_image_and_of_other_views_of_it() -> None:
+    master, images = teacher("extended"), images_of(TASKS[-1]).images
+    fast = GcabFast(SETTING, fast_options(master.options))
+    fast.network = master.network
+    torch.manual_seed(2)
+    features, wanted = fast.lessons(FoldedDecoder(master.network), images, 3, ignore)
+    views = features.chunk(3)
+    assert torch.allclose(views[0], master.features(SETTING.normalise(images)), atol=1e-5)
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        assert not torch.allclose(views[one], views[other], atol=1e-2)
+    for seen, said in zip(views, wanted.chunk(3), strict=True):
+        spaces = master.network.spaces(seen, compensate=True)
+        assert torch.allclose(said, master.network.logits(spaces), atol=1e-4)
+        assert not torch.allclose(said, master.network.logits([seen] * 3), atol=1e-4)
 
 
 def test_statistics_join_the_one_pass_with_their_weight() -> None:
