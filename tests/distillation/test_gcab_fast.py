@@ -72,6 +72,7 @@ def test_one_pass_takes_the_place_of_all(profile: str) -> None:
     network = fast.network
     assert same(snapshot(teacher(profile)), before)
     assert network.classes == [7]
+    assert network.finished == 1  # which gates are hard depends on it
     assert len(network.heads) == len(network.tokens) == len(network.gate_in.embeddings) == 1
     assert len(network.cascade.projectors) == 0
     assert same(snapshot(network.encoder), snapshot(teacher(profile).network.encoder))
@@ -217,6 +218,8 @@ def test_block_token_and_head_learn_and_nothing_else(profile: str) -> None:
     for (name, parameter), before in zip(three.named_parameters(), one.parameters(), strict=True):
         assert torch.equal(parameter, before) == (id(parameter) not in learning), name
         assert parameter.grad is None, name
+    freed = [parameter.requires_grad for parameter in three.block.parameters()]
+    assert freed == [parameter.requires_grad for parameter in teacher(profile).network.block.parameters()]
 
 
 def test_imitation_asks_in_batches_at_the_temperature_of_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +235,7 @@ def test_imitation_asks_in_batches_at_the_temperature_of_the_options(monkeypatch
     monkeypatch.setattr(gcab_fast, "divergence", look)
     student("extended", distillation_steps=20, distillation_batch=18, temperature=3.0, views=2)
     assert asked == [(18, 3.0)] * 20
-    assert len(rows) >= 46  # 24 images, two views of each: 360 draws leave none of the 48 out, as a rule
+    assert len(rows) > 36  # 24 images, two views of each: 360 draws hardly leave one of the 48 out
 
 
 @torch.no_grad()
@@ -392,7 +395,7 @@ def test_views_show_two_images_cut_along_one_line() -> None:
     views = cut_and_mirrored(images)
     assert views.dtype == torch.uint8
     assert views.shape == images.shape
-    mixed = 0
+    mixed = above = beside = 0
     for index, view in enumerate(views):
         shown = view[0]
         values = set(shown.unique().tolist())
@@ -400,7 +403,10 @@ def test_views_show_two_images_cut_along_one_line() -> None:
         rows, columns = (shown == shown[:, :1]).all(), (shown == shown[:1]).all()
         assert rows or columns  # one image above the other, or side by side
         mixed += len(values) == 2 and index in values
+        above += bool(rows) and not columns
+        beside += bool(columns) and not rows
     assert mixed > 25
+    assert min(above, beside) > 12  # each for about half of them
 
 
 def test_views_are_mirrored() -> None:
