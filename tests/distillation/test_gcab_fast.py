@@ -16,6 +16,7 @@ from small_teachers import (
     NEXT,
     PROFILES,
     SETTING,
+    SHORT,
     TASKS,
     WIDTH,
     images_of,
@@ -46,6 +47,7 @@ from gcab.methods.gcab_fast import (
     start_head,
 )
 from gcab.methods.method import Setting, Task, ignore, state_bytes
+from gcab.model.encoder import DropPath
 from gcab.model.folded import FoldedDecoder
 from gcab.model.heads import Head
 from gcab.training.captured import WARM_UP, unchanged
@@ -102,6 +104,17 @@ def test_the_seed_decides() -> None:
     one, again, other = student(seed=1), student(seed=1), student(seed=2)
     assert same(snapshot(one), snapshot(again))
     assert not torch.equal(one.network.gate_in.used, other.network.gate_in.used)
+
+
+def test_no_path_is_dropped_while_a_student_looks() -> None:
+    """Whatever mode its teacher was left in."""
+    master, images = copy.deepcopy(teacher("extended")), images_of(TASKS[-1]).images
+    for module in master.modules():
+        if isinstance(module, DropPath):
+            module.rate.fill_(0.5)
+    chosen = fast_options(master.options, **SHORT)
+    calm, lively = (distill(master.train(mode), images, chosen, seed=1) for mode in (False, True))
+    assert same(snapshot(calm), snapshot(lively))
 
 
 @torch.no_grad()
