@@ -374,9 +374,11 @@ def test_it_never_has_more_than_two_passes() -> None:
     for task in (*TASKS[1:], NEXT):
         train(method, task, epochs=1)
         assert method.network.tasks == 2
+        assert [method.position(index) for index in range(task.index + 1)] == [0] * task.index + [1]
         assert method.compensate(torch.randn(2, 4, WIDTH), 0) is not None
         method.end_task(task, images_of(task))
         assert method.network.tasks == 1
+        assert {method.position(index) for index in range(task.index + 1)} == {0}
         assert method.compensate(torch.randn(2, 4, WIDTH), 0) is None
         with torch.no_grad():
             assert method.embed(SETTING.normalise(some_pixels()), task.index, compensate=True).shape == (9, WIDTH)
