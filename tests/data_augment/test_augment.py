@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from gcab.data.augment import Augment, AugmentConfig, Choices, normalise
-from gcab.data.randaugment import Layer
+from gcab.data.randaugment import Layer, Operation
 from gcab.errors import GcabError
 
 MEAN, STD = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
@@ -131,6 +131,10 @@ def test_resized_boxes_lie_inside_with_the_right_areas_and_ratios() -> None:
     free = room > 10
     assert abs((top[free] / room[free]).mean() - 0.5) < 0.01
     assert (top[free] == room[free]).any()
+    roomy = (height < size - 10) & (width < size - 10)
+    places = torch.stack([top / (size - height), left / (size - width)])[:, roomy]
+    assert (places.mean(dim=1) - 0.5).abs().max() < 0.01
+    assert abs(places.corrcoef()[0, 1]) < 0.03  # not along the diagonal only
 
 
 def simulated_share(size: int) -> float:
@@ -193,10 +197,46 @@ def test_an_image_does_not_depend_on_its_neighbours(crop: str) -> None:
         assert torch.equal(augment.apply(images[part], own)[0], together[row])
 
 
+def test_the_default_is_what_the_authors_do() -> None:
+    """Crops of four black pixels around, flips, and `rand-m9-mstd0.5-inc1` with timm's two operations at one half."""
+    assert AugmentConfig() == AugmentConfig(
+        crop="pad",
+        padding=4,
+        flip=True,
+        randaugment=True,
+        operations=2,
+        magnitude=9.0,
+        magnitude_std=0.5,
+        probability=0.5,
+    )
+
+
 def test_number_of_layers_follows_the_config() -> None:
     for operations, randaugment, expected in ((2, True, 2), (3, True, 3), (2, False, 0), (0, True, 0)):
         config = AugmentConfig(operations=operations, randaugment=randaugment)
         assert len(Augment(config, MEAN, STD).draw(2, 8, 8, seeded(0)).layers) == expected
+
+
+def test_layers_are_drawn_as_the_config_says() -> None:
+    config = AugmentConfig(magnitude=3.0, magnitude_std=0.0, probability=1.0)
+    for layer in Augment(config, MEAN, STD).draw(500, 8, 8, seeded(0)).layers:
+        assert (layer.magnitude == 3).all()
+        assert layer.applied.all()
+    config = AugmentConfig(magnitude=4.0, magnitude_std=1.0, probability=0.2)
+    for layer in Augment(config, MEAN, STD).draw(5000, 8, 8, seeded(0)).layers:
+        assert layer.magnitude.mean() == pytest.approx(4, abs=0.1)
+        assert layer.magnitude.std() == pytest.approx(1, abs=0.1)
+        assert layer.applied.float().mean() == pytest.approx(0.2, abs=0.03)
+
+
+def test_the_crop_comes_before_randaugment() -> None:
+    """So an operation sees the black border: inverted, it is white."""
+    images = torch.full((1, 3, 8, 8), 255, dtype=torch.uint8)
+    yes, no = torch.tensor([True]), torch.tensor([False])
+    inverted = Layer(torch.tensor([int(Operation.INVERT)]), yes, torch.tensor([9.0]), no)
+    choices = choices_for([(-2, 0, 8, 8)], [False])._replace(layers=(inverted,))
+    rows = as_bytes(without_randaugment("pad").apply(images, choices))[0, 0, :, 0]
+    assert rows.tolist() == [255] * 2 + [0] * 6
 
 
 def test_input_bytes_stay_untouched() -> None:

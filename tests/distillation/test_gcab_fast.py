@@ -16,6 +16,7 @@ from small_teachers import (
     NEXT,
     PROFILES,
     SETTING,
+    SHORT,
     TASKS,
     WIDTH,
     images_of,
@@ -27,6 +28,7 @@ from small_teachers import (
     train,
 )
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from gcab import terminal
 from gcab.config import resolve
@@ -34,8 +36,18 @@ from gcab.errors import GcabError
 from gcab.evaluation.cost import count_macs
 from gcab.methods import gcab_fast
 from gcab.methods.gcab import Gcab
-from gcab.methods.gcab_fast import GcabFast, cut_and_mirrored, distill, divergence, fast_options, merge, start_head
+from gcab.methods.gcab_fast import (
+    GcabFast,
+    cut_and_mirrored,
+    distill,
+    divergence,
+    fast_options,
+    join,
+    merge,
+    start_head,
+)
 from gcab.methods.method import Setting, Task, ignore, state_bytes
+from gcab.model.encoder import DropPath
 from gcab.model.folded import FoldedDecoder
 from gcab.model.heads import Head
 from gcab.training.captured import WARM_UP, unchanged
@@ -62,6 +74,7 @@ def test_one_pass_takes_the_place_of_all(profile: str) -> None:
     network = fast.network
     assert same(snapshot(teacher(profile)), before)
     assert network.classes == [7]
+    assert network.finished == 1  # which gates are hard depends on it
     assert len(network.heads) == len(network.tokens) == len(network.gate_in.embeddings) == 1
     assert len(network.cascade.projectors) == 0
     assert same(snapshot(network.encoder), snapshot(teacher(profile).network.encoder))
@@ -91,6 +104,17 @@ def test_the_seed_decides() -> None:
     one, again, other = student(seed=1), student(seed=1), student(seed=2)
     assert same(snapshot(one), snapshot(again))
     assert not torch.equal(one.network.gate_in.used, other.network.gate_in.used)
+
+
+def test_no_path_is_dropped_while_a_student_looks() -> None:
+    """Whatever mode its teacher was left in."""
+    master, images = copy.deepcopy(teacher("extended")), images_of(TASKS[-1]).images
+    for module in master.modules():
+        if isinstance(module, DropPath):
+            module.rate.fill_(0.5)
+    chosen = fast_options(master.options, **SHORT)
+    calm, lively = (distill(master.train(mode), images, chosen, seed=1) for mode in (False, True))
+    assert same(snapshot(calm), snapshot(lively))
 
 
 @torch.no_grad()
@@ -167,6 +191,81 @@ def test_the_head_starts_as_all_heads_side_by_side() -> None:
     with torch.no_grad():
         start_head(cast(Head, network.heads[0]).linear, decoder)
     assert torch.allclose(network.heads[0](feature), apart, atol=1e-5)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_token_starts_as_the_newest(profile: str) -> None:
+    network = copy.deepcopy(teacher(profile).network)
+    tokens = [token.detach().clone() for token in network.tokens]
+    assert len(tokens) == (1 if profile == "paper" else len(TASKS))
+    join(network, FoldedDecoder(network), 0.8)
+    assert torch.equal(network.tokens[0], tokens[-1])
+    assert not any(torch.equal(network.tokens[0], token) for token in tokens[:-1])
+
+
+def test_the_rate_of_imitation_falls_along_a_cosine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rate that Adam has when it takes each step, wherever it was set."""
+    taken: list[tuple[type, float]] = []
+    teacher("extended")  # learned before anybody looks
+    monkeypatch.setattr(GcabFast, "rehearse", lambda *_: (1.0, 1.0))  # it imitates as well
+
+    def look(optimiser: torch.optim.Optimizer, *_: Any) -> None:
+        taken.extend((type(optimiser), float(group["lr"])) for group in optimiser.param_groups)
+
+    handle = register_optimizer_step_pre_hook(look)
+    try:
+        student("extended", distillation_steps=6, distillation_lr=0.02)
+    finally:
+        handle.remove()
+    assert {kind for kind, _ in taken} == {torch.optim.Adam}
+    shares = [1 + math.cos(math.radians(30 * step)) for step in range(6)]
+    assert [lr for _, lr in taken] == pytest.approx([0.01 * share for share in shares])
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_block_token_and_head_learn_and_nothing_else(profile: str) -> None:
+    """From the same start, as the seed says, for one step and for three."""
+    one, three = (student(profile, distillation_steps=steps).network for steps in (1, 3))
+    assert torch.equal(one.gate_in.used, three.gate_in.used)
+    learning = {id(p) for part in (three.block, three.tokens, three.heads) for p in part.parameters()}
+    for (name, parameter), before in zip(three.named_parameters(), one.parameters(), strict=True):
+        assert torch.equal(parameter, before) == (id(parameter) not in learning), name
+        assert parameter.grad is None, name
+    freed = [parameter.requires_grad for parameter in three.block.parameters()]
+    assert freed == [parameter.requires_grad for parameter in teacher(profile).network.block.parameters()]
+
+
+def test_imitation_asks_in_batches_at_the_temperature_of_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, float]] = []
+    rows: set[tuple[float, ...]] = set()
+
+    def look(wanted: Tensor, given: Tensor, temperature: float) -> Tensor:
+        asked.append((len(given), temperature))
+        rows.update(map(tuple, wanted.tolist()))
+        return divergence(wanted, given, temperature)
+
+    monkeypatch.setattr(GcabFast, "rehearse", lambda *_: (1.0, 1.0))  # it imitates as well
+    monkeypatch.setattr(gcab_fast, "divergence", look)
+    student("extended", distillation_steps=20, distillation_batch=18, temperature=3.0, views=2)
+    assert asked == [(18, 3.0)] * 20
+    assert len(rows) > 36  # 24 images, two views of each: 360 draws hardly leave one of the 48 out
+
+
+@torch.no_grad()
+def test_lessons_are_what_the_teacher_says_of_an_image_and_of_other_views_of_it() -> None:
+    master, images = teacher("extended"), images_of(TASKS[-1]).images
+    fast = GcabFast(SETTING, fast_options(master.options))
+    fast.network = master.network
+    torch.manual_seed(2)
+    features, wanted = fast.lessons(FoldedDecoder(master.network), images, 3, ignore)
+    views = features.chunk(3)
+    assert torch.allclose(views[0], master.features(SETTING.normalise(images)), atol=1e-5)
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        assert not torch.allclose(views[one], views[other], atol=1e-2)
+    for seen, said in zip(views, wanted.chunk(3), strict=True):
+        spaces = master.network.spaces(seen, compensate=True)
+        assert torch.allclose(said, master.network.logits(spaces), atol=1e-4)
+        assert not torch.allclose(said, master.network.logits([seen] * 3), atol=1e-4)
 
 
 def test_statistics_join_the_one_pass_with_their_weight() -> None:
@@ -275,9 +374,11 @@ def test_it_never_has_more_than_two_passes() -> None:
     for task in (*TASKS[1:], NEXT):
         train(method, task, epochs=1)
         assert method.network.tasks == 2
+        assert [method.position(index) for index in range(task.index + 1)] == [0] * task.index + [1]
         assert method.compensate(torch.randn(2, 4, WIDTH), 0) is not None
         method.end_task(task, images_of(task))
         assert method.network.tasks == 1
+        assert {method.position(index) for index in range(task.index + 1)} == {0}
         assert method.compensate(torch.randn(2, 4, WIDTH), 0) is None
         with torch.no_grad():
             assert method.embed(SETTING.normalise(some_pixels()), task.index, compensate=True).shape == (9, WIDTH)
@@ -309,7 +410,7 @@ def test_views_show_two_images_cut_along_one_line() -> None:
     views = cut_and_mirrored(images)
     assert views.dtype == torch.uint8
     assert views.shape == images.shape
-    mixed = 0
+    mixed = above = beside = 0
     for index, view in enumerate(views):
         shown = view[0]
         values = set(shown.unique().tolist())
@@ -317,7 +418,10 @@ def test_views_show_two_images_cut_along_one_line() -> None:
         rows, columns = (shown == shown[:, :1]).all(), (shown == shown[:1]).all()
         assert rows or columns  # one image above the other, or side by side
         mixed += len(values) == 2 and index in values
+        above += bool(rows) and not columns
+        beside += bool(columns) and not rows
     assert mixed > 25
+    assert min(above, beside) > 12  # each for about half of them
 
 
 def test_views_are_mirrored() -> None:

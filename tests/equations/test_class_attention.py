@@ -142,6 +142,17 @@ def test_every_parameter_that_tasks_share_in_the_decoder_is_protected(profile: s
     assert all(id(parameter) in listed or not parameter.requires_grad for parameter in shared)
 
 
+@pytest.mark.parametrize(("profile", "frozen"), [("extended", True), ("official", True), ("paper", False)])
+def test_norms_of_encoder_and_decoder_learn_in_the_first_task_only(profile: str, frozen: bool) -> None:
+    for sizes in ((2,), (2, 2), (2, 2, 2)):
+        network = grown(profile_options(profile), *sizes).network
+        norms = [m for part in (network.encoder, network.block) for m in part.modules() if isinstance(m, nn.LayerNorm)]
+        assert len(norms) >= 2 * len(network.encoder.blocks)
+        learning = [parameter.requires_grad for norm in norms for parameter in norm.parameters()]
+        assert learning == [len(sizes) == 1 or not frozen] * len(learning)
+        assert all(parameter.requires_grad for parameter in network.heads[-1].parameters())  # its norm too
+
+
 def with_gradients(options: GcabOptions) -> tuple[Gcab, dict[str, tuple[nn.Parameter, Tensor]]]:
     """A method in its second task with some gradient on every shared weight, each with its M^{<t}."""
     method = grown(options, 2, 2)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from networks import ENCODER, IMAGE_SIZE, scramble
 
-from gcab.model.encoder import DropPath, Encoder, EncoderConfig, GatedPositionalSelfAttention
+from gcab.model.encoder import Block, DropPath, Encoder, EncoderConfig, GatedPositionalSelfAttention, SelfAttention
 from gcab.model.frozen import Frozen
 
 
@@ -41,6 +41,7 @@ def test_nine_heads_start_by_looking_at_one_neighbour_each(heads: int, width: in
         assert isinstance(attention, GatedPositionalSelfAttention)
         assert torch.equal(attention.value.weight, torch.eye(width))
         assert torch.equal(attention.gate, torch.ones(heads))
+        assert torch.equal(attention.position.weight[:9, 2], -torch.ones(9))  # ConViT's locality strength of 1
         neighbours = set()
         for head in range(9):
             positional = naive.positional_attention(attention, side, head)
@@ -72,6 +73,8 @@ def test_four_heads_start_by_looking_at_one_corner_each() -> None:
 def test_the_papers_encoder_has_the_size_the_authors_published() -> None:
     encoder = Encoder(EncoderConfig(), 32)
     assert encoder(torch.zeros(1, 3, 32, 32)).shape == (1, 64, 384)
+    assert [block.get_submodule("attention").heads for block in encoder.blocks] == [12] * 5
+    assert [block.get_parameter("mlp.0.weight").shape for block in encoder.blocks] == [(4 * 384, 384)] * 5
     rates = [block.get_submodule("drop_path") for block in encoder.blocks]
     assert [rate.rate for rate in rates if isinstance(rate, DropPath)] == pytest.approx([0, 0.025, 0.05, 0.075, 0.1])
 
@@ -88,6 +91,22 @@ def test_drop_path_keeps_the_expectation_and_drops_whole_images() -> None:
     assert naive.numbers(flat[kept, 0].unique()) == pytest.approx([2 / 0.7])
     assert float(kept.double().mean()) == pytest.approx(0.7, abs=4 * (0.3 * 0.7 / images) ** 0.5)
     assert torch.equal(drop.eval()(branch), branch)
+
+
+def test_each_branch_of_a_block_is_dropped_on_its_own() -> None:
+    """Of an image's attention and MLP both, one or none are dropped, a quarter of the images each at a rate of 1/2."""
+    torch.manual_seed(9)
+    block = Block(SelfAttention(4, 2), 4, 2.0, drop_path=0.5)
+    scramble(block, seed=2)
+    images = 2000
+    x = torch.randn(1, 3, 4).expand(images, -1, -1)
+    with torch.no_grad():
+        result = block(x)
+        attended = x + 2 * block.attention(block.norm_attention(x))
+        ways = [way + 2 * share * block.mlp(block.norm_mlp(way)) for way in (x, attended) for share in (0, 1)]
+    chosen = torch.stack([(result - way).flatten(1).abs().amax(dim=1) < 1e-4 for way in ways])
+    assert (chosen.sum(dim=0) == 1).all()
+    assert naive.numbers(chosen.double().mean(dim=1)) == pytest.approx([0.25] * 4, abs=0.04)
 
 
 def test_a_frozen_copy_neither_learns_nor_drops_nor_follows() -> None:

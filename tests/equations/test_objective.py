@@ -17,6 +17,13 @@ SIZES = (2, 3, 2)
 PROGRESS = Progress(torch.tensor(2), 5)
 
 
+@pytest.mark.parametrize(("profile", "lambda_pfr"), [("extended", 2.0), ("official", 0.001), ("paper", 0.001)])
+def test_the_terms_have_the_papers_weights_and_gates_its_sharpness(profile: str, lambda_pfr: float) -> None:
+    """As section "Experimental Setup" gives them; of the drift term's weight, `extended` has another distance's."""
+    options = profile_options(profile)
+    assert (options.lambda_gcab, options.lambda_pfr, options.network.sharpest) == (0.05, lambda_pfr, 800)
+
+
 def images_and_labels() -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(21)
     images = torch.randn(2, 3, IMAGE_SIZE, IMAGE_SIZE, generator=generator, dtype=torch.float64)

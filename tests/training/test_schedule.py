@@ -66,6 +66,15 @@ def test_the_rate_of_an_epoch_replaces_the_last() -> None:
     assert rate.item() == 0.25
 
 
+def test_a_restored_optimiser_keeps_its_rate_where_a_captured_step_reads_it() -> None:
+    optimiser = make_optimiser(TrainingConfig(), nn.Linear(2, 2).parameters())
+    saved = copy.deepcopy(optimiser.state_dict())
+    rate = torch.tensor(1.0)
+    optimiser.param_groups[0]["lr"] = rate  # as on a GPU
+    restore_optimiser(optimiser, saved)
+    assert optimiser.param_groups[0]["lr"] is rate
+
+
 @pytest.mark.parametrize("name", ["adamw", "adam", "sgd"])
 def test_a_restored_optimiser_takes_the_same_next_step(name: str) -> None:
     config = TrainingConfig(optimiser=name, lr=0.1)  # type: ignore[arg-type]

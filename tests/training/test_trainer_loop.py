@@ -8,16 +8,18 @@ import pytest
 import torch
 from counting_method import SETTING, CountingMethod
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from gcab.config import TrainingConfig, resolve
-from gcab.data.augment import Augment, AugmentConfig
+from gcab.data.augment import Augment, AugmentConfig, Choices
 from gcab.devices import suitable_threads
 from gcab.errors import GcabError
 from gcab.methods.method import Batch, Progress, Task, TaskImages
+from gcab.training.schedule import make_optimiser
 from gcab.training.trainer import Epoch, Halfway, Trainer, finish, grow, require_finite
 
 CPU = torch.device("cpu")
-TASK = Task(1, 2, ("c", "d"))
+FIRST, TASK = Task(0, 0, ("a", "b")), Task(1, 2, ("c", "d"))
 PLAIN = AugmentConfig(crop="none", flip=False, randaugment=False)
 CONFIG = TrainingConfig(epochs=2, batch_size=4, optimiser="sgd", lr=0.1, warmup_epochs=0, min_lr=0.1, clip=0.0)
 
@@ -28,11 +30,15 @@ def data_of(count: int = 10) -> TaskImages:
 
 
 def trained(
-    method: CountingMethod, config: TrainingConfig = CONFIG, seed: int = 1, halfway: Halfway | None = None
+    method: CountingMethod,
+    config: TrainingConfig = CONFIG,
+    seed: int = 1,
+    halfway: Halfway | None = None,
+    task: Task = TASK,
 ) -> tuple[Trainer, list[Epoch]]:
     trainer = Trainer(method, config, Augment(PLAIN, SETTING.mean, SETTING.std), CPU, seed)
     epochs: list[Epoch] = []
-    trainer.fit(TASK, data_of(), epochs.append, halfway)
+    trainer.fit(task, data_of(), epochs.append, halfway)
     return trainer, epochs
 
 
@@ -45,6 +51,31 @@ def test_a_step_is_replay_loss_before_update_after() -> None:
     ]
     assert method.progress == [(0, 2), (1, 2)]
     assert not method.training
+
+
+def test_the_weights_move_between_before_and_after() -> None:
+    """GCAB remembers its weights before the optimiser and takes back after it what finished tasks forbid."""
+    seen: list[tuple[str, float]] = []
+
+    class Looking(CountingMethod):
+        def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:
+            seen.append(("loss", self.weight.item()))
+            return super().loss(batch, progress)
+
+        def before_step(self, progress: Progress) -> None:
+            super().before_step(progress)
+            seen.append(("before", self.weight.item()))
+
+        def after_step(self, progress: Progress) -> None:
+            super().after_step(progress)
+            seen.append(("after", self.weight.item()))
+
+    trained(Looking())
+    moments, weights = zip(*seen, strict=True)
+    assert moments == ("loss", "before", "after") * 4
+    for loss, before, after in zip(weights[::3], weights[1::3], weights[2::3], strict=True):
+        assert loss == before != after
+    assert weights[2:-1:3] == weights[3::3]
 
 
 def test_replayed_images_join_the_batch() -> None:
@@ -80,8 +111,33 @@ def test_an_epoch_reports_the_mean_of_each_term() -> None:
 
 def test_the_rate_follows_the_schedule() -> None:
     config = replace(CONFIG, epochs=4, warmup_epochs=2, warmup_lr=0.0, min_lr=0.0)
-    _, epochs = trained(CountingMethod(), config)
-    assert [epoch.lr for epoch in epochs] == pytest.approx([0.0, 0.05, 0.05, 0.1 * 0.5 * (1 - 0.5**0.5)])
+    taken: list[float] = []
+
+    def look(optimiser: torch.optim.Optimizer, *_: Any) -> None:
+        taken.extend(group["lr"] for group in optimiser.param_groups)
+
+    handle = register_optimizer_step_pre_hook(look)
+    try:
+        _, epochs = trained(CountingMethod(), config)
+    finally:
+        handle.remove()
+    rates = [0.0, 0.05, 0.05, 0.1 * 0.5 * (1 - 0.5**0.5)]
+    assert [epoch.lr for epoch in epochs] == pytest.approx(rates)
+    assert taken == pytest.approx([rate for rate in rates for _ in range(2)])  # two steps an epoch
+
+
+def test_who_is_told_of_an_epoch_may_end_the_task() -> None:
+    method, told = CountingMethod(), list[int]()
+
+    def enough(epoch: Epoch) -> bool:
+        told.append(epoch.number)
+        return epoch.number == 2
+
+    trainer = Trainer(method, replace(CONFIG, epochs=5), Augment(PLAIN, SETTING.mean, SETTING.std), CPU, 1)
+    trainer.fit(TASK, data_of(), enough)
+    assert told == [1, 2]
+    assert len(method.batches) == 4
+    assert not method.training
 
 
 def test_gradients_are_clipped() -> None:
@@ -92,15 +148,89 @@ def test_gradients_are_clipped() -> None:
     assert abs(free.weight.item()) > 10 * abs(clipped.weight.item())
 
 
-def test_orders_differ_between_epochs_and_seeds_and_nothing_else_does() -> None:
+def test_clipping_keeps_the_direction_of_all_gradients_together() -> None:
+    class Two(CountingMethod):
+        def __init__(self) -> None:
+            super().__init__()
+            self.other = nn.Parameter(torch.zeros(()))
+
+        def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:  # noqa: ARG002
+            return {"classification": -3 * self.weight - 4 * self.other}  # a gradient of length 5
+
+    for clip, length in ((0.5, 0.5), (4.0, 4.0), (6.0, 5.0), (0.0, 5.0)):
+        method = Two()
+        trained(method, replace(CONFIG, epochs=1, batch_size=10, clip=clip))
+        moved = [method.weight.item(), method.other.item()]
+        assert moved == pytest.approx([0.1 * length * 0.6, 0.1 * length * 0.8], rel=1e-4)
+
+
+def test_gradients_are_clipped_after_the_method_has_gated_them() -> None:
+    """What a method takes away must not count for the norm, or the large gradients of frozen weights slow the rest."""
+
+    class Gating(CountingMethod):
+        def __init__(self) -> None:
+            super().__init__()
+            self.owned = nn.Parameter(torch.zeros(()))
+
+        def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:
+            return {**super().loss(batch, progress), "owned": 1000 * self.owned}
+
+        def before_step(self, progress: Progress) -> None:
+            super().before_step(progress)
+            self.owned.grad = torch.zeros(())
+
+    gated, alone = Gating(), CountingMethod()
+    for method in (gated, alone):
+        trained(method, replace(CONFIG, epochs=1, clip=0.5))
+    assert gated.owned.item() == 0
+    assert gated.weight.item() == pytest.approx(alone.weight.item(), rel=1e-4)
+    assert alone.weight.item() == pytest.approx(0.145)  # two steps of 0.05, the first of them felt again in the second
+
+
+def test_orders_differ_between_epochs_tasks_and_seeds_and_nothing_else_does() -> None:
     runs: list[list[list[float]]] = []
-    for seed in (1, 1, 2):
+    for task, seed in ((TASK, 1), (TASK, 1), (TASK, 2), (FIRST, 1)):
         torch.manual_seed(len(runs))  # the surroundings must not matter
         method = CountingMethod()
-        trained(method, seed=seed)
+        trained(method, seed=seed, task=task)
         runs.append([batch.images[:, 0, 0, 0].tolist() for batch in method.batches])
     assert runs[0] == runs[1] != runs[2]
+    assert runs[0] != runs[3] != runs[2]
     assert runs[0][:2] != runs[0][2:]
+
+
+def draws(task: Task, seed: int, halfway: Halfway | None = None) -> list[tuple[float, float]]:
+    """A random number for the images and one for the method (drop-path) in each of two steps of two epochs."""
+    of_images, of_method = list[float](), list[float]()
+
+    class Drawing(Augment):
+        def draw(self, batch: int, height: int, width: int, generator: torch.Generator) -> Choices:
+            of_images.append(torch.rand((), generator=generator).item())
+            return super().draw(batch, height, width, generator)
+
+    class Dropping(CountingMethod):
+        def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:
+            of_method.append(torch.rand(()).item())
+            return super().loss(batch, progress)
+
+    trainer = Trainer(Dropping(), CONFIG, Drawing(PLAIN, SETTING.mean, SETTING.std), CPU, seed)
+    trainer.fit(task, data_of(), lambda _: None, halfway)
+    return list(zip(of_images, of_method, strict=True))
+
+
+def test_every_step_of_every_epoch_task_and_seed_draws_its_own_numbers() -> None:
+    """The same views or the same dropped paths again in the next epoch would be less augmentation than stated."""
+    runs = [draws(task, seed) for task, seed in ((TASK, 1), (FIRST, 1), (TASK, 2))]
+    assert [len(run) for run in runs] == [4, 4, 4]
+    numbers = [number for run in runs for pair in run for number in pair]
+    assert len(set(numbers)) == len(numbers)
+
+
+def test_a_place_in_a_run_draws_the_same_numbers_again() -> None:
+    whole = draws(TASK, 1)
+    assert draws(TASK, 1) == whole
+    fresh = make_optimiser(CONFIG, CountingMethod().parameters()).state_dict()
+    assert draws(TASK, 1, Halfway(1, fresh)) == whole[2:]
 
 
 def test_training_leaves_the_global_random_state_alone() -> None:
@@ -141,12 +271,30 @@ def test_bfloat16_is_used_when_asked_for(precision: str, expected: bool) -> None
     seen = []
 
     class Asking(CountingMethod):
+        def batch(self, images: Tensor, labels: Tensor) -> Batch:
+            seen.append(torch.is_autocast_enabled("cpu"))  # a teacher may look at the images here
+            return super().batch(images, labels)
+
         def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:
             seen.append(torch.is_autocast_enabled("cpu"))
             return super().loss(batch, progress)
 
     trained(Asking(), replace(CONFIG, precision=precision))  # type: ignore[arg-type]
     assert set(seen) == {expected}
+
+
+def test_paths_are_dropped_while_it_learns_and_not_afterwards() -> None:
+    modes = []
+
+    class Asking(CountingMethod):
+        def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:
+            modes.append(self.training)
+            return super().loss(batch, progress)
+
+    method = Asking().eval()  # as the evaluation of the task before leaves it
+    trained(method)
+    assert set(modes) == {True}
+    assert not method.training
 
 
 @pytest.mark.parametrize(("value", "word"), [(float("nan"), "not a number"), (float("inf"), "infinite")])
@@ -182,8 +330,7 @@ def test_growth_and_end_draw_from_their_own_seeds() -> None:
         def end_task(self, task: Task, data: TaskImages) -> None:  # noqa: ARG002
             drawn.append(torch.rand(()).item())
 
-    first = Task(0, 0, ("a",))
-    for task, seed in ((first, 1), (first, 1), (TASK, 1), (first, 2)):
+    for task, seed in ((FIRST, 1), (FIRST, 1), (TASK, 1), (FIRST, 2)):
         grow(Drawing(), task, seed)
         finish(Drawing(), task, data_of(), seed)
     assert drawn[:2] == drawn[2:4]
