@@ -232,14 +232,15 @@ class RunFolder:
     def save_embedding(self, task: int, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
         """Replace what was embedded after a task; what compensation does not change is stored once."""
         same = np.array_equal(arrays["raw"], arrays["compensated"])
-        self.save_arrays(
-            f"embedding-{task:02d}", **{key: arrays[key] for key in arrays if not (same and key == "compensated")}
-        )
+        kept = {key: arrays[key] for key in arrays if not (same and key == "compensated")}
+        # Column by column: those behind a closed gate are constant, and take no space.
+        self.save_arrays(f"embedding-{task:02d}", **{key: np.asfortranarray(array) for key, array in kept.items()})
 
     def embedding(self, task: int) -> dict[str, np.ndarray[Any, Any]] | None:
         """Read labels, raw and compensated points, if they were saved."""
         arrays = self.load_arrays(f"embedding-{task:02d}")
-        return arrays and {"compensated": arrays["raw"], **arrays}
+        rows = {key: np.ascontiguousarray(array) for key, array in (arrays or {}).items()}
+        return {"compensated": rows["raw"], **rows} if rows else None
 
     def arrays_names(self, prefix: str = "") -> list[str]:
         """List the names that `load_arrays` knows."""

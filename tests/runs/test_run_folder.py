@@ -329,3 +329,17 @@ def test_a_run_without_its_model_says_how_to_come_by_one(run: RunFolder) -> None
 def test_reading_a_run_does_not_import_torch() -> None:
     code = "import sys, gcab.runs.folder; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_an_embedding_comes_back_row_by_row_and_its_constant_columns_take_no_space(run: RunFolder) -> None:
+    points = np.random.default_rng(0).standard_normal((300, 64)).astype(np.float32)
+    points[:, ::2] = points[0, ::2]  # behind closed gates
+    labels = np.arange(300)
+    run.save_embedding(1, {"labels": labels, "raw": points, "compensated": points})
+    found = run.embedding(1)
+    assert found is not None
+    assert all(array.flags.c_contiguous for array in found.values())
+    assert all(np.array_equal(found[kind], points) for kind in ("raw", "compensated"))
+    assert np.array_equal(found["labels"], labels)
+    assert (run.path / "predictions" / "embedding-01.npz").stat().st_size < 0.55 * points.nbytes
+    assert run.embedding(2) is None
