@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 EPILOG = """\
 A figure's recipe names its runs. What is missing of them is trained, distilled or timed, one after another, and what
-was stopped is continued by the same command; then pictures, table, numbers and logs are written to a folder.
+was stopped is continued by the same command; then pictures, table and numbers are written to a folder, and the logs to
+the folder runs beside it, which all figures in results share, or inside it where --out is elsewhere.
 With RUN folders given nothing is trained: they alone are drawn. On a GPU with NVIDIA's multi-process service started
 (nvidia-cuda-mps-control -d) --at-once 3 does a quarter more in the same time.
 
@@ -122,13 +123,14 @@ def made_runs(verb: argparse.Namespace, console: Console) -> "list[RunFolder] | 
 def own_folder(name: str, runs: "Sequence[RunFolder]") -> Path:
     """Where a figure is written unless told; a figure that is there may be extended or drawn again, but not lost."""
     from gcab.paper.publishing import default_folder
-    from gcab.runs.folder import RunFolder, is_run
+    from gcab.paper.store import usual_name
+    from gcab.runs.folder import RunFolder, runs_below
 
     folder, drawn = default_folder(name, runs), {run.log() for run in runs}
-    for there in sorted(folder.rglob("metrics.jsonl")):
-        if is_run(there.parent) and RunFolder.open(there.parent).log() not in drawn:
+    for there in map(RunFolder.open, runs_below(folder)):
+        if there.log() not in drawn:
             raise GcabError(
-                f"{folder} has the figure of another run ({there.parent.relative_to(folder)}), which this one would "
+                f"{folder} has the figure of another run ({usual_name(there)}), which this one would "
                 "replace: give the same command with --out DIR, its runs are kept."
             )
     return folder

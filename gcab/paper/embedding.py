@@ -5,6 +5,7 @@
 
 from collections.abc import Sequence
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,7 +35,7 @@ def records(runs: Sequence[RunFolder]) -> list[Record]:
     """The per cent of task 1's images nearest to where the mean of their class was after task 1."""
     lines = []
     for scenario, pair in pairs(runs).items():
-        first = [load(run, 1) for run in pair]
+        first = firsts(pair)
         start = {"Scenario": scenario, "After task": 1, COLUMNS[0]: kept(first[1]["raw"], first[1])}
         lines.append({**dict.fromkeys([*start, *COLUMNS]), **start})
         for task in tasks_of(pair):
@@ -59,6 +60,18 @@ def pairs(runs: Sequence[RunFolder]) -> dict[str, Pair]:
 def paired(runs: Sequence[RunFolder]) -> list[RunFolder]:
     """The runs that are compared, and no others."""
     return [run for pair in pairs(runs).values() for run in pair]
+
+
+def doubled(runs: Sequence[RunFolder]) -> set[Path]:
+    """Of runs without PFR, the points after task 1 that the run with it has, too: drift begins with task 2."""
+    files = [tuple(run.path / FILES[0] for run in pair) for pair in pairs(runs).values()]
+    return {one for one, other in files if one.exists() and one.read_bytes() == other.read_bytes()}
+
+
+def firsts(pair: Pair) -> tuple[Arrays, Arrays]:
+    """Both runs after task 1; where they are the same, a published pair has them once."""
+    with_pfr = load(pair[1], 1)
+    return pair[0].embedding(1) or with_pfr, with_pfr
 
 
 def seed_of(pair: Pair) -> int:

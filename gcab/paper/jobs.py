@@ -20,7 +20,7 @@ from gcab.paper.evidence import distillations
 from gcab.paper.recipes import Recipe, Row
 from gcab.paper.timing import time_models
 from gcab.report.logs import check_log
-from gcab.runs.folder import RunFolder
+from gcab.runs.folder import RunFolder, is_run
 from gcab.scenario import Scenario
 from gcab.terminal import RunDisplay, WorkDisplay
 
@@ -41,7 +41,7 @@ class Job:
 
     def run(self) -> RunFolder | None:
         """The run as far as it has come, if it was started."""
-        return RunFolder.open(self.path) if (self.path / "metrics.jsonl").exists() else None
+        return RunFolder.open(self.path) if is_run(self.path) else None
 
     def to_distil(self, run: RunFolder) -> list[float]:
         """The capacities that are missing, or were made with other settings, which do not matter to a clock."""

@@ -14,15 +14,15 @@ from gcab.report.tables import flat_settings
 from gcab.runs.folder import RunFolder
 
 
-def origin(name: str, runs: Sequence[RunFolder], out: Path) -> str:
-    """Both commands; runs may be some of those that the recipe makes today, and others besides."""
+def origin(name: str, runs: Sequence[RunFolder], names: Sequence[str], out: Path) -> str:
+    """Both commands; runs may be some of those that the recipe makes today, and others besides, told by their names."""
     command, jobs = recipe_command(name, runs)
     here = sum(any(is_of(run, job) for run in runs) for job in jobs)
-    others = [str(published_folder(run)) for run in runs if not any(is_of(run, job) for job in jobs)]
+    others = [own for run, own in zip(runs, names, strict=True) if not any(is_of(run, job) for job in jobs)]
     part = f", {here or 'none'} of whose {len(jobs)} runs {'is' if here < 2 else 'are'} here" * (here < len(jobs))
     besides = f"With other settings, by commands of their own below: {', '.join(others)}. " if others else ""
     folder = shlex.quote(out.name if out.is_absolute() else str(out))
-    return f"From nothing: `{command}`{part}. {besides}From the logs in this folder: `gcab figure {name} {folder}`."
+    return f"From nothing: `{command}`{part}. {besides}From its logs: `gcab figure {name} {folder}`."
 
 
 def recipe_command(name: str, runs: Sequence[RunFolder]) -> tuple[str, list[Job]]:
@@ -54,8 +54,3 @@ def is_of(run: RunFolder, job: Job) -> bool:
     return run.seed == job.config.seed and all(
         wanted[key] == value for key, value in flat_settings(run.config) if key in wanted
     )
-
-
-def published_folder(run: RunFolder) -> Path:
-    """Where the log of a run goes, in the folder of a figure."""
-    return Path(run.scenario) / run.method / f"{run.seed}-{run.group.rpartition('/')[2]}"

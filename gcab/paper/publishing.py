@@ -1,21 +1,22 @@
-"""A table or figure of the paper as a folder: pictures, numbers, and the log of every run behind them."""
+"""A table or figure of the paper as a folder: pictures, numbers, and a list of the runs behind them."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from gcab.config import scenario_preset
 from gcab.errors import GcabError
 from gcab.paper import drawings, embedding, numbers
-from gcab.paper.evidence import Record, distillations, epochs_of, finished, reduced, timings
-from gcab.paper.origin import origin, published_folder
+from gcab.paper.evidence import Record, distillations, epochs_of, finished, read_json, reduced, timings
+from gcab.paper.origin import origin
 from gcab.paper.recipes import RECIPES
+from gcab.paper.store import RESULTS, keep, store_of, way
 from gcab.report.figures import save
 from gcab.report.plotting import STYLE
 from gcab.report.tables import NOTHING, Table
 from gcab.runs.environment import HARDWARE, environment
 from gcab.runs.files import write_bytes, write_json
-from gcab.runs.folder import RunFolder
+from gcab.runs.folder import RUN_LIST, RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,6 +33,10 @@ SHARED = {  # columns only where lines differ in them, else words of the note
 }
 
 
+def no_files(_: Sequence[RunFolder]) -> set[Path]:
+    return set()
+
+
 class Exhibit(NamedTuple):
     """What is made of a recipe's runs; there are no lines where the runs lack what it needs."""
 
@@ -42,6 +47,17 @@ class Exhibit(NamedTuple):
     details: tuple[str, ...] = ()  # columns that a terminal has no room for
     files: tuple[str, ...] = ()  # of a run, beside its configuration and log; {last} is its last task
     used: Callable[[Sequence[RunFolder]], list[RunFolder]] = list  # the runs that lines come from
+    doubled: Callable[[Sequence[RunFolder]], set[Path]] = no_files  # that another run of the figure has, too
+
+
+class Entry(TypedDict):
+    folder: str
+
+
+class Published(TypedDict):
+    """What is read of a figure's numbers."""
+
+    runs: list[Entry]
 
 
 def gated(runs: Sequence[RunFolder]) -> list[RunFolder]:
@@ -98,6 +114,7 @@ EXHIBITS: dict[str, Exhibit] = {
         "embedding.",
         files=embedding.FILES,
         used=embedding.paired,
+        doubled=embedding.doubled,
     ),
     "runtime": Exhibit(
         numbers.runtime,
@@ -130,9 +147,10 @@ def publish(name: str, runs: Sequence[RunFolder], out: Path, command: str) -> Ta
     title = f"{recipe.title}. {schedule}" if schedule else recipe.title
     table = table_of(title, lines, exhibit.note)
     picture = draw(exhibit, runs, lines, [recipe.title, schedule])
-    log = [copy_log(run, out, exhibit.files) for run in runs]
-    for kind in ("png", "svg"):
-        save(picture, out / f"{name}.{kind}", kind)
+    doubled = exhibit.doubled(runs)
+    places = [keep(run, out, exhibit.files, doubled) for run in runs]
+    names = [str(place.relative_to(store_of(out))) for place in places]
+    log = [entry_of(run, way(out, place)) for run, place in zip(runs, places, strict=True)]
     write_json(
         out / f"{name}.json",
         {
@@ -147,9 +165,12 @@ def publish(name: str, runs: Sequence[RunFolder], out: Path, command: str) -> Ta
             "runs": log,
         },
     )
+    list_runs(out)
+    for kind in ("png", "svg"):
+        save(picture, out / f"{name}.{kind}", kind)
     text = (
-        f"# {title}\n\nThe paper: {recipe.source}. {origin(name, runs, out)}\n\n![{recipe.title}]({name}.png)\n\n"
-        f"{markdown(table)}\n## Runs\n\n{markdown(runs_table(runs, log))}"
+        f"# {title}\n\nThe paper: {recipe.source}. {origin(name, runs, names, out)}\n\n"
+        f"![{recipe.title}]({name}.png)\n\n{markdown(table)}\n## Runs\n\n{markdown(runs_table(runs, names, log))}"
     )
     write_bytes(out / f"{name}.md", text.encode())
     shown = [{key: line[key] for key in line if key not in exhibit.details} for line in lines]
@@ -198,17 +219,18 @@ def markdown(table: Table) -> str:
     return f"{text}\n{table.note}\n" if table.note else text
 
 
-def copy_log(run: RunFolder, out: Path, patterns: Sequence[str]) -> Record:
-    """What the numbers come from goes along, all else stays; returns where it is, and what made it."""
-    folder, names = published_folder(run), ["config.json", "metrics.jsonl"]
-    for pattern in patterns:
-        found = run.path.glob(pattern.format(last=len(run.tasks)))
-        names += sorted(str(path.relative_to(run.path)) for path in found)
-    for name in names:
-        write_bytes(out / folder / name, (run.path / name).read_bytes())
+def list_runs(out: Path) -> None:
+    """Name the runs of all figures in a folder, so that whatever reads runs can be given the folder."""
+    figures = [out / f"{name}.json" for name in RECIPES]
+    entries = [entry for file in figures if file.exists() for entry in read_json(file, Published)["runs"]]
+    write_json(out / RUN_LIST, sorted({entry["folder"] for entry in entries}))
+
+
+def entry_of(run: RunFolder, folder: str) -> Record:
+    """Where a run is kept, and what made it."""
     final = run.final() or {}
     return {
-        "folder": str(folder),
+        "folder": folder,
         "seed": run.seed,
         "epochs": epochs_of(run),
         "seconds": final.get("seconds"),
@@ -216,11 +238,11 @@ def copy_log(run: RunFolder, out: Path, patterns: Sequence[str]) -> Record:
     }
 
 
-def runs_table(runs: Sequence[RunFolder], log: Sequence[Record]) -> Table:
+def runs_table(runs: Sequence[RunFolder], names: Sequence[str], log: Sequence[Record]) -> Table:
     """Where each number comes from."""
     lines = [
         {
-            "Run": entry["folder"],
+            "Run": f"[{name}]({entry['folder']})",
             "Epochs": entry["epochs"],
             "Wall time, s": entry["seconds"],
             "Device": entry.get("device"),
@@ -229,7 +251,7 @@ def runs_table(runs: Sequence[RunFolder], log: Sequence[Record]) -> Table:
             "torch": entry["versions"].get("torch"),
             "Command": f"`{entry.get('command')}`",
         }
-        for run, entry in zip(runs, log, strict=True)
+        for run, name, entry in zip(runs, names, log, strict=True)
     ]
     return table_of("Runs", lines)
 
@@ -243,4 +265,4 @@ def default_folder(name: str, runs: Sequence[RunFolder]) -> Path:
         scenarios.setdefault(preset["scenario.dataset"], set()).add(preset["scenario.tasks"])
     where = [part for data, tasks in scenarios.items() for part in (data, *map(str, sorted(tasks)))]
     epochs = map(str, sorted({epochs_of(run) for run in runs}))
-    return Path("results") / "-".join([name, *where, *epochs, "epochs"])
+    return Path(RESULTS) / "-".join([name, *where, *epochs, "epochs"])

@@ -99,7 +99,7 @@ KINDS: Mapping[str, type] = {"epoch": Epoch, "task": Task, "final": Final}
 
 
 def read_runs(paths: Sequence[Path]) -> list[RunFolder]:
-    """Every run that is, or lies below, one of `paths`, with a log that can be shown."""
+    """Every run that is, lies below, or is listed below one of `paths`, with a log that can be shown."""
     runs = find_runs(paths)
     for run in runs:
         check_log(run)
@@ -111,10 +111,10 @@ def check_log(run: RunFolder) -> None:
     advice = f"restore it, or delete {run.path} and train the run again."
     for flaw in flaws(run.document, Document):
         raise GcabError(f"{run.path / 'config.json'} is damaged ({flaw}): {advice}")
-    metrics, learned = run.path / "metrics.jsonl", list[Mapping[str, Any]]()
+    learned: list[Mapping[str, Any]] = []
     for number, record in enumerate(run.records(), start=1):
         for flaw in record_flaws(record, run.tasks, learned):
-            raise GcabError(f"line {number} of {metrics} is damaged ({flaw}): {advice}")
+            raise GcabError(f"line {number} of {run.metrics} is damaged ({flaw}): {advice}")
         if record["kind"] == "task":
             learned.append(record)
 

@@ -172,7 +172,7 @@ def _provenance(group: Group, run: RunFolder) -> str:
     facts = {
         "Command": f"<code>{escape(str(document.get('command', NOTHING)))}</code>",
         "Started": _date((run.path / "config.json").stat().st_mtime),
-        "Last record": _date((run.path / "metrics.jsonl").stat().st_mtime),
+        "Last record": _date(run.metrics.stat().st_mtime),
         "Training and evaluation": _duration(final["seconds"]) if final else f"unfinished, {progress(run)}",
         "Device": escape(_hardware(document) or NOTHING),
         "Versions": escape(", ".join(f"{name} {number}" for name, number in document["versions"].items())),

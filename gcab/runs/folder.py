@@ -1,9 +1,11 @@
 """All reading and writing of a run folder: what was asked for, what was measured, what was predicted.
 
 `config.json` is written once; `metrics.jsonl` only grows; everything else is replaced in one step.
-A folder that has both of these files is a run folder.
+A folder that has both of these files is a run folder; a published one has `metrics.jsonl.gz`, which never grows.
+A folder of figures has `runs.json` instead: the way to each run that they are made of.
 """
 
+import gzip
 import hashlib
 import json
 import math
@@ -24,6 +26,8 @@ if TYPE_CHECKING:  # torch takes seconds to import, and a report does not need i
     from gcab.runs.checkpoint import CheckpointStore
 
 FORMAT = 1
+LOG, PACKED_LOG = "metrics.jsonl", "metrics.jsonl.gz"
+RUN_LIST = "runs.json"
 
 
 class RunFolder:
@@ -41,6 +45,8 @@ class RunFolder:
         document = json.loads(json.dumps(document))  # tuples become lists, as they will be when read back
         if (path / "config.json").exists():
             existing = _read_document(path)
+            if not (path / LOG).exists() and (path / PACKED_LOG).exists():
+                raise GcabError(f"{path} is a published run, to which nothing is added: choose another --run folder")
             _require_same(path, existing, document)
             document = existing
         else:
@@ -62,7 +68,7 @@ class RunFolder:
         if not path.exists():
             raise GcabError(f"there is no run folder {path}: check the path, or train one with gcab train")
         if not is_run(path):
-            below = [str(run) for run, _ in zip(_runs_below(path), range(3), strict=False)]
+            below = [str(run) for run, _ in zip(runs_below(path), range(3), strict=False)]
             hint = f"did you mean {' or '.join(below)}?" if below else "it has no config.json and metrics.jsonl."
             raise GcabError(f"{path} is not a run folder: {hint}")
         return cls(path, _read_document(path))
@@ -151,8 +157,10 @@ class RunFolder:
         return self.path / "figures"
 
     @property
-    def _metrics(self) -> Path:
-        return self.path / "metrics.jsonl"
+    def metrics(self) -> Path:
+        """The file of its log."""
+        packed = self.path / PACKED_LOG
+        return packed if packed.exists() and not (self.path / LOG).exists() else self.path / LOG
 
     @property
     def _predictions(self) -> Path:
@@ -161,7 +169,7 @@ class RunFolder:
     def append(self, record: dict[str, Any]) -> None:
         """Add one line to the metrics; what a task or a run ended with is on disk when this returns."""
         line = json.dumps(_finite(record)) + "\n"
-        with saving(self._metrics), self._metrics.open("ab") as file:
+        with saving(self.metrics), self.metrics.open("ab") as file:
             file.write(line.encode())
             file.flush()
             if record["kind"] in ("task", "final"):
@@ -170,46 +178,56 @@ class RunFolder:
     def records(self, kind: str | None = None) -> list[dict[str, Any]]:
         """Read the metrics, all or of one kind; a line counts once its newline is written."""
         records = []
-        for number, line in enumerate(self._metrics.read_bytes().split(b"\n")[:-1], start=1):
+        for number, line in enumerate(self.log_bytes().split(b"\n")[:-1], start=1):
             try:
                 record = json.loads(line)
                 found = record["kind"]
             except (ValueError, KeyError, TypeError):
                 raise GcabError(
-                    f"line {number} of {self._metrics} is damaged: restore the file, or delete {self.path} "
+                    f"line {number} of {self.metrics} is damaged: restore the file, or delete {self.path} "
                     "and run the same command again"
                 ) from None
             if kind in (None, found):
                 records.append(record)
         return records
 
+    def log_bytes(self) -> bytes:
+        """The whole log as it was written."""
+        data = self.metrics.read_bytes()
+        if self.metrics.name != PACKED_LOG:
+            return data
+        try:
+            return gzip.decompress(data)
+        except (OSError, EOFError, zlib.error):
+            raise GcabError(f"{self.metrics} is damaged: restore the file, or publish the run again") from None
+
     def log(self) -> bytes:
         """What tells two runs of one configuration apart."""
-        return hashlib.sha256(self._metrics.read_bytes()).digest()
+        return hashlib.sha256(self.log_bytes()).digest()
 
     def final(self) -> dict[str, Any] | None:
         """Give the record a complete run ends with."""
         found = self.records("final")
         if found and "acc_tag" not in found[-1]:
-            raise GcabError(f"the last line of {self._metrics} is damaged: restore the file, or train the run again.")
+            raise GcabError(f"the last line of {self.metrics} is damaged: restore the file, or train the run again.")
         return found[-1] if found else None
 
     def metrics_bytes(self) -> int:
         """Give the length a checkpoint remembers, once that much is on disk."""
-        with saving(self._metrics), self._metrics.open("r+b") as file:
+        with saving(self.metrics), self.metrics.open("r+b") as file:
             os.fsync(file.fileno())
             return file.seek(0, os.SEEK_END)
 
     def truncate_metrics(self, size: int) -> None:
         """Forget what was measured after the checkpoint a run continues from."""
-        present = self._metrics.stat().st_size
+        present = self.metrics.stat().st_size
         if present < size:
             raise GcabError(
-                f"{self._metrics} has {present} bytes, but the checkpoint was saved when it had {size}: "
+                f"{self.metrics} has {present} bytes, but the checkpoint was saved when it had {size}: "
                 f"restore the file, or delete {self.path} and run the same command again"
             )
-        with saving(self._metrics):
-            os.truncate(self._metrics, size)
+        with saving(self.metrics):
+            os.truncate(self.metrics, size)
 
     def save_arrays(self, name: str, **arrays: np.ndarray[Any, Any]) -> None:
         """Replace predictions/<name>.npz."""
@@ -232,14 +250,15 @@ class RunFolder:
     def save_embedding(self, task: int, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
         """Replace what was embedded after a task; what compensation does not change is stored once."""
         same = np.array_equal(arrays["raw"], arrays["compensated"])
-        self.save_arrays(
-            f"embedding-{task:02d}", **{key: arrays[key] for key in arrays if not (same and key == "compensated")}
-        )
+        kept = {key: arrays[key] for key in arrays if not (same and key == "compensated")}
+        # Column by column: those behind a closed gate are constant, and take no space.
+        self.save_arrays(f"embedding-{task:02d}", **{key: np.asfortranarray(array) for key, array in kept.items()})
 
     def embedding(self, task: int) -> dict[str, np.ndarray[Any, Any]] | None:
         """Read labels, raw and compensated points, if they were saved."""
         arrays = self.load_arrays(f"embedding-{task:02d}")
-        return arrays and {"compensated": arrays["raw"], **arrays}
+        rows = {key: np.ascontiguousarray(array) for key, array in (arrays or {}).items()}
+        return {"compensated": rows["raw"], **rows} if rows else None
 
     def arrays_names(self, prefix: str = "") -> list[str]:
         """List the names that `load_arrays` knows."""
@@ -247,28 +266,28 @@ class RunFolder:
 
     def _cut_torn_line(self) -> None:
         # The next record would otherwise be glued to the half a killed process left.
-        with saving(self._metrics):
-            self._metrics.touch()
+        with saving(self.metrics):
+            self.metrics.touch()
             sync_folder(self.path)
-            data = self._metrics.read_bytes()
+            data = self.metrics.read_bytes()
             if not data.endswith(b"\n"):
-                os.truncate(self._metrics, data.rfind(b"\n") + 1)
+                os.truncate(self.metrics, data.rfind(b"\n") + 1)
 
 
 def is_run(path: Path) -> bool:
-    return (path / "config.json").is_file() and (path / "metrics.jsonl").is_file()
+    return (path / "config.json").is_file() and any((path / log).is_file() for log in (LOG, PACKED_LOG))
 
 
 def find_runs(paths: Sequence[Path]) -> list[RunFolder]:
-    """Open every run that is, or lies below, one of `paths`, in the order of a table: scenario, method, seed, settings.
+    """Open every run that is, lies below, or is listed below one of `paths`, in the order of a table.
 
-    Of copies of a run, such as published ones, the fullest counts and no other; all come in the same order.
+    It goes by scenario, method, seed, settings. Of copies of a run the fullest counts and no other.
     """
     found: dict[Path, RunFolder] = {}
     for path in paths:
         if not path.exists():
             raise GcabError(f"there is no run folder {path}: check the path, or train one with gcab train")
-        below = [path] if is_run(path) else list(_runs_below(path))
+        below = [path] if is_run(path) else list(runs_below(path))
         if not below:
             raise GcabError(f"there is no run in {path}: give a run folder or one that holds some")
         for run in below:
@@ -350,10 +369,27 @@ def _visible(folder: Path) -> list[Path]:
     return [path for path in folder.glob("*") if not path.name.startswith(".")]
 
 
-def _runs_below(path: Path) -> Iterator[Path]:
+def runs_below(path: Path) -> Iterator[Path]:
     """Walk down in a fixed order to the nearest run folders; nothing inside a run, or hidden, is looked at."""
-    for folder, names, _ in os.walk(path):
+    for folder, names, files in os.walk(path):
         names[:] = sorted(name for name in names if not name.startswith("."))
         if is_run(Path(folder)):
             names.clear()
             yield Path(folder)
+        elif RUN_LIST in files:
+            names.clear()
+            yield from listed_runs(Path(folder))
+
+
+def listed_runs(folder: Path) -> Iterator[Path]:
+    """The runs that the figures of a folder are made of, wherever they lie."""
+    file = folder / RUN_LIST
+    try:
+        names = json.loads(file.read_bytes())
+        ways = [folder / name for name in names]
+    except (OSError, ValueError, TypeError):
+        raise GcabError(f"{file} is damaged: restore it, or draw the figure again.") from None
+    for way in ways:
+        if not is_run(way):
+            raise GcabError(f"{file} names the run {way}, which is not there: restore it, or draw the figure again.")
+        yield way

@@ -15,7 +15,7 @@ from tiny_recipes import jobs_of, made
 from gcab.paper import numbers
 from gcab.paper.evidence import Distilled, distillations, read_json
 from gcab.paper.publishing import EXHIBITS, table_of
-from gcab.runs.folder import RunFolder, find_runs
+from gcab.runs.folder import RUN_LIST, RunFolder, find_runs
 
 RESULTS = Path(__file__).parents[2] / "results"
 HEADS = {"GCAB-Fast, Heads alone", "GCAB, Heads alone"}
@@ -138,9 +138,9 @@ def test_every_published_distillation_is_read_and_drawn() -> None:
     assert files
     for path in files:
         assert read_json(path, Distilled)["gcab"]["acc_tag"] > 0
-    for folder in sorted(RESULTS.iterdir()):
-        runs = find_runs([folder]) if any(folder.rglob("fast.json")) else []
-        for name in ("distillation", "main", "memory") if runs else ():
+    for file in sorted(RESULTS.glob(f"*/{RUN_LIST}")):
+        runs = find_runs([file.parent])
+        for name in ("distillation", "main", "memory") if any(map(distillations, runs)) else ():
             assert drawn(name, runs).axes
     runs = find_runs([RESULTS / "cifar100-10-500-epochs"])
     assert [(line["Method"], round(line["ACC_TAG"], 2)) for line in numbers.main(runs)] == [

@@ -24,12 +24,13 @@ from gcab.experiment import load_data, run_experiment
 from gcab.paper import embedding, numbers
 from gcab.paper.evidence import read_json, reduced
 from gcab.paper.jobs import Job, chosen, forms, plan, run_job, steps_left
-from gcab.paper.origin import published_folder
 from gcab.paper.publishing import EXHIBITS, cell, default_folder, markdown, publish, table_of
 from gcab.paper.recipes import RECIPES
+from gcab.paper.store import usual_name
 from gcab.paper.timing import time_models
 from gcab.runs.folder import RunFolder, find_runs
 
+KINDS = ("json", "md", "png", "svg")
 FLAGS = [text for key, value in TINY.items() for text in ("--set", f"{key}={value}")]
 ON_DIGITS = ["--scenario", "digits/2", "--epochs", "1", "--device", "cpu", *FLAGS]
 
@@ -207,11 +208,11 @@ def test_given_runs_alone_are_drawn_and_a_results_folder_can_be_drawn_again(
     document = json.loads((out / "ablation.json").read_text())
     assert document["command"].startswith("gcab figure ablation")
     assert [entry["seconds"] for entry in document["runs"]] == [run.final()["seconds"] for run in find_runs([out])]  # type: ignore[index]
-    assert {path.suffix for path in out.rglob("*") if path.is_file()} == {".png", ".svg", ".json", ".md", ".jsonl"}
+    assert {path.name for path in out.iterdir()} == {"runs.json", *(f"ablation.{kind}" for kind in KINDS)}
     picture, page = (out / "ablation.png").read_bytes(), (out / "ablation.md").read_text(encoding="utf-8")
     assert "Reduced schedule: 1 epoch a task instead of 40" in page
     assert "| gates alone | ✓ |" in page
-    assert f"From the logs in this folder: `gcab figure ablation {out}`." in page
+    assert f"From its logs: `gcab figure ablation {out}`." in page
     assert document["command"] not in page, "the folders it names are gone"
     said(capsys, "ablation", out)
     assert (out / "ablation.png").read_bytes() == picture
@@ -225,11 +226,11 @@ def test_a_figure_may_grow_but_is_not_replaced_by_one_of_other_runs(
     one, other = (run.path for run in pair)
     out = Path("results") / "ablation-digits-2-1-epochs"
     assert f"Folder: {out}" in said(capsys, "ablation", one)
-    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    before = {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()}
     refused = said(capsys, "ablation", other)
     assert f"{out} has the figure of another run (digits/2/gcab/1-{pair[0].group.rpartition('/')[2]})" in refused
     assert "--out DIR" in refused
-    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    assert {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()} == before
     assert "Folder: elsewhere" in said(capsys, "ablation", other, "--out", "elsewhere")
     assert f"Folder: {out}" in said(capsys, "ablation", one, other), "nothing is lost"
     assert len(json.loads((out / "ablation.json").read_text())["runs"]) == 2
@@ -252,7 +253,7 @@ def test_a_given_model_is_timed(copied: Path, tmp_path: Path, capsys: pytest.Cap
     said(capsys, "runtime", copied, "--device", "cpu", "--out", tmp_path / "again")
     again = json.loads((tmp_path / "again" / "runtime.json").read_text())
     assert again["lines"][0] == line, "from its file"
-    assert [entry["folder"] for entry in again["runs"]] == [str(published_folder(run))], "no run that was not timed"
+    assert [entry["folder"] for entry in again["runs"]] == [f"runs/{usual_name(run)}"], "no run that was not timed"
 
 
 def test_bad_input_is_one_sentence(
@@ -327,9 +328,9 @@ def test_gcab_is_judged_beside_its_student(copied: Path) -> None:
     copied_along = {}
     for name in ("capacity", "main"):
         publish(name, [run], copied / name, "")
-        copied_along[name] = sorted(path.name for path in (copied / name).rglob("*.json*"))
-    assert copied_along["capacity"] == ["capacity.json", "config.json", "metrics.jsonl"], "what its numbers come from"
-    assert copied_along["main"] == ["config.json", "fast.json", "main.json", "metrics.jsonl"]
+        copied_along[name] = sorted(path.name for path in (copied / name / "runs").rglob("*") if path.is_file())
+    assert copied_along["capacity"] == ["config.json", "metrics.jsonl.gz"], "what its numbers come from"
+    assert copied_along["main"] == ["config.json", "fast.json", "metrics.jsonl.gz"]
 
 
 @pytest.mark.parametrize(
@@ -349,10 +350,14 @@ def test_json_of_another_shape_is_damaged(copied: Path, content: str, capsys: py
     assert "is damaged (models.GCAB.parameters is missing)" in said(capsys, "runtime", run.path)
 
 
-def test_what_a_run_has_lost_is_named(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_run_has_lost_is_named(copied: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = find_runs([copied])
-    (runs[1].path / "predictions" / "embedding-02.npz").unlink()
-    assert "has lost its embedding after task 2" in said(capsys, "embedding", *(run.path for run in runs))
+    with_pfr = next(run for run in runs if run.config["options"]["drift"] == "pfr")
+    for task in (2, 1):
+        lost = with_pfr.path / "predictions" / f"embedding-{task:02d}.npz"
+        hidden = lost.rename(tmp_path / "hidden")
+        assert f"has lost its embedding after task {task}" in said(capsys, "embedding", *(run.path for run in runs))
+        hidden.rename(lost)
     with (runs[0].path / "metrics.jsonl").open("a") as file:
         file.write('{"kind": "final"}\n')
     assert "metrics.jsonl is damaged" in said(capsys, "main", runs[0].path)
@@ -557,9 +562,10 @@ def test_the_embedding_is_published_with_its_points_and_its_two_runs_alone(
     assert str(out) == "results/embedding-digits-2-1-epochs", "named by what is drawn"
     publish("embedding", [*pair, changed(pair[1], seed=2)], out, "")
     assert [run.log() for run in find_runs([out])] == [run.log() for run in pair]
-    assert {path.name for path in out.rglob("*.npz")} == {"embedding-01.npz", "embedding-02.npz"}
+    kept = [len(list(run.path.rglob("*.npz"))) for run in find_runs([out])]
+    assert kept == [1, 2], "until task 1 ends, both are the same"
     before = json.loads((out / "embedding.json").read_text())
-    assert [entry["folder"] for entry in before["runs"]] == [str(published_folder(run)) for run in pair]
+    assert [entry["folder"] for entry in before["runs"]] == [f"../runs/{usual_name(run)}" for run in pair]
     assert f"Folder: {out}" in said(capsys, "embedding", out)
     assert json.loads((out / "embedding.json").read_text())["lines"] == before["lines"]
 

@@ -1,6 +1,7 @@
 """A run folder gives back what was put in it, and says clearly why it cannot be continued or read."""
 
 import copy
+import gzip
 import json
 import math
 import os
@@ -329,3 +330,36 @@ def test_a_run_without_its_model_says_how_to_come_by_one(run: RunFolder) -> None
 def test_reading_a_run_does_not_import_torch() -> None:
     code = "import sys, gcab.runs.folder; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_published_run_has_its_log_compressed(run: RunFolder) -> None:
+    records = [{"kind": "epoch", "epoch": 1}, {"kind": "final", "acc_tag": 99.5}]
+    for record in records:
+        run.append(record)
+    log, plain, packed = run.log(), run.path / "metrics.jsonl", run.path / "metrics.jsonl.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    assert run.metrics == plain, "which may have grown"
+    plain.unlink()
+    published = RunFolder.open(run.path)
+    assert (published.records(), published.log(), published.metrics) == (records, log, packed)
+    with pytest.raises(GcabError, match="is a published run, to which nothing is added"):
+        RunFolder.prepare(run.path, document())
+    assert not plain.exists()
+    for damaged in (packed.read_bytes()[:-9], b"no archive", packed.read_bytes()[:20] + b"\xff" * 9, b"\x1f\x8b"):
+        packed.write_bytes(damaged)
+        with pytest.raises(GcabError, match=r"metrics.jsonl.gz is damaged: restore the file"):
+            published.records()
+
+
+def test_an_embedding_comes_back_row_by_row_and_its_constant_columns_take_no_space(run: RunFolder) -> None:
+    points = np.random.default_rng(0).standard_normal((300, 64)).astype(np.float32)
+    points[:, ::2] = points[0, ::2]  # behind closed gates
+    labels = np.arange(300)
+    run.save_embedding(1, {"labels": labels, "raw": points, "compensated": points})
+    found = run.embedding(1)
+    assert found is not None
+    assert all(array.flags.c_contiguous for array in found.values())
+    assert all(np.array_equal(found[kind], points) for kind in ("raw", "compensated"))
+    assert np.array_equal(found["labels"], labels)
+    assert (run.path / "predictions" / "embedding-01.npz").stat().st_size < 0.55 * points.nbytes
+    assert run.embedding(2) is None
