@@ -308,7 +308,12 @@ def within_tasks(logits: Tensor, classes: Sequence[int]) -> Tensor:
 
 
 def sharpness(progress: Progress, sharpest: float, schedule: Literal["paper", "official"]) -> Tensor:
-    """s = 1/s_max + (s_max - 1/s_max) (i-1)/(I-1) over an epoch's batches; the authors use i/I from 0."""
-    last = max(1, progress.steps - 1) if schedule == "paper" else progress.steps
+    """s = 1/s_max + (s_max - 1/s_max) (i-1)/(I-1) over an epoch's batches; the authors use i/I from 0.
+
+    An epoch's only batch gets s_max: gates that are never sharp would learn something else than is used.
+    """
+    if progress.steps == 1:
+        return torch.full_like(progress.step, sharpest, dtype=torch.float32)
+    last = progress.steps - 1 if schedule == "paper" else progress.steps
     fraction = progress.step.float() / last
     return 1 / sharpest + (sharpest - 1 / sharpest) * fraction

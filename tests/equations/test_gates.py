@@ -96,8 +96,9 @@ def test_the_sharpness_of_the_authors_never_quite_reaches_s_max() -> None:
 
 
 @pytest.mark.parametrize("schedule", ["paper", "official"])
-def test_an_epoch_of_one_batch_has_a_finite_sharpness(schedule: str) -> None:
-    assert s_at(0, 1, schedule) == pytest.approx(1 / 800)
+def test_an_epochs_only_batch_is_learned_at_the_largest_sharpness(schedule: str) -> None:
+    assert s_at(0, 1, schedule) == 800
+    assert s_at(0, 2, schedule) == pytest.approx(1 / 800)
 
 
 def test_used_is_the_maximum_over_finished_tasks() -> None:
