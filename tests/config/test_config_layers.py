@@ -101,6 +101,7 @@ def test_text_is_read_as_the_type_of_the_setting(key: str, text: str, value: obj
         ("training.lr", 0.0, "training.lr is 0.0"),
         ("training.weight_decay", -0.1, "training.weight_decay is -0.1: give 0 or more"),
         ("training.clip", -1.0, "training.clip is -1.0: give 0 or more"),
+        ("training.lr_lag", -1, "training.lr_lag is -1: give 0 or more"),
         ("encoder.heads", 5, "encoder.width 64 is not a multiple of encoder.heads 5"),
         ("encoder.patch", 3, "scenario.image_size 8 is not a multiple of encoder.patch 3"),
         ("encoder.patch", 16, "scenario.image_size 8 is not a multiple of encoder.patch 16"),
@@ -171,6 +172,10 @@ def test_a_schedule_that_is_all_warm_up_is_pointed_out() -> None:
     caution = resolve("digits/5", "gcab", changes={"training.epochs": 5}).training.caution()
     assert caution is not None
     assert "are all warm-up (training.warmup_epochs 5)" in caution
+    late = {"training.epochs": 6, "training.lr_lag": 1}  # epochs 1 to 6 have the rates of 1, 1, 2, 3, 4, 5
+    assert resolve("digits/5", "gcab", changes={"training.epochs": 6}).training.caution() is None
+    assert resolve("digits/5", "gcab", changes=late).training.caution() is not None
+    assert resolve("digits/5", "gcab", changes={**late, "training.warmup_epochs": 0}).training.caution() is None
 
 
 @pytest.mark.parametrize("method", ["gcab", "er"])
