@@ -66,7 +66,7 @@ class Gcab(Method):
             "options.statistics_weight": 0.2,
             "options.statistics_meet": "logits",
         },
-        "official": {},
+        "official": {"options.network.head_init": "default"},
         "paper": {
             "options.distance": "cosine",
             "options.old_passes": "projected",

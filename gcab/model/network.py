@@ -47,7 +47,8 @@ class GatedNetwork(nn.Module):
         device = self.gate_in.used.device
         self.heads.requires_grad_(False)
         head = Head(self.width, classes, self.options.head_norm)
-        initialise(head)
+        if self.options.head_init == "truncated":
+            initialise(head)
         self.heads.append(head.to(device))
         self.classes.append(classes)
         if self.options.gates:
