@@ -16,6 +16,7 @@ from gcab.errors import GcabError
 from gcab.methods.method import Batch, Method, Progress, Setting, Task, TaskImages, binary_cross_entropy
 from gcab.model.folded import FoldedDecoder, Pass, fast_logits, pass_logits, passes_of
 from gcab.model.frozen import Frozen
+from gcab.model.gates import Gate
 from gcab.model.network import GatedNetwork, Masks
 from gcab.model.options import NetworkOptions
 from gcab.model.projectors import drift_distance
@@ -26,7 +27,7 @@ HEADS, UNCOMPENSATED, STATISTICS = "heads", "heads, not compensated", "statistic
 
 @dataclass(frozen=True)
 class GcabOptions:
-    """Defaults are the authors' code (`official`); the comment gives the text's choice where it differs."""
+    """Defaults are the authors' code (`official`) but where it is named; the comment gives the text's other choice."""
 
     lambda_gcab: float = 0.05  # weight of the sparsity term, section "Experimental Setup"
     lambda_pfr: float = 0.001  # weight of the drift term, same section
@@ -36,7 +37,7 @@ class GcabOptions:
     bce_heads: Literal["all", "new"] = "all"
     old_passes: Literal["projected", "unprojected"] = "unprojected"  # in training; the text does not say
     schedule: Literal["paper", "official"] = "official"  # s reaches s_max at an epoch's last batch: paper
-    gate_gradient: Literal["plain", "compensated"] = "compensated"  # text: not mentioned, so plain
+    gate_gradient: Literal["plain", "compensated", "official"] = "compensated"  # text: plain; authors: official
     gate_limit: float = 6.0  # embeddings are clamped to ± this; 0: not clamped (text: not mentioned)
     statistics: bool = False  # class statistics join the heads' decision; not in the paper
     statistics_weight: float = 1.0
@@ -66,7 +67,7 @@ class Gcab(Method):
             "options.statistics_weight": 0.2,
             "options.statistics_meet": "logits",
         },
-        "official": {"options.network.head_init": "default"},
+        "official": {"options.gate_gradient": "official", "options.network.head_init": "default"},
         "paper": {
             "options.distance": "cosine",
             "options.old_passes": "projected",
@@ -147,9 +148,9 @@ class Gcab(Method):
         if not network.options.gates:
             return None, None
         s = sharpness(progress, network.options.sharpest, self.options.schedule)
-        if self.options.gate_gradient == "compensated":
-            return network.gate_in.compensated(task, s), network.gate_hidden.compensated(task, s)
-        return network.gate_in.soft(task, s), network.gate_hidden.soft(task, s)
+        kinds = {"plain": Gate.soft, "compensated": Gate.compensated, "official": Gate.compensated_as_published}
+        gate = kinds[self.options.gate_gradient]
+        return gate(network.gate_in, task, s), gate(network.gate_hidden, task, s)
 
     def sparsity(self, gates: Masks) -> Tensor:
         """L_GCAB: units no task uses yet cost, units in use are free; zero when every unit is in use."""
