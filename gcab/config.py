@@ -105,7 +105,7 @@ class RunConfig:
 DEFAULT_PROFILE = "extended"
 PROFILES: Mapping[str, Overrides] = {
     "extended": {},
-    "official": {"training.lr_lag": 1},
+    "official": {"encoder.drop_path_over": "network", "training.lr_lag": 1},
     "paper": {
         "encoder.kind": "vit",
         "encoder.drop_path": 0.0,

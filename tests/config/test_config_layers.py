@@ -27,7 +27,7 @@ def value_of(config: RunConfig, key: str) -> Any:
 
 
 def test_a_profile_beats_the_defaults() -> None:
-    assert resolve("cifar100/10", "gcab", "official").encoder == EncoderConfig()
+    assert resolve("cifar100/10", "gcab", "official").encoder == EncoderConfig(drop_path_over="network")
     assert resolve("cifar100/10", "gcab", "paper").encoder.kind == "vit"
 
 
@@ -186,6 +186,23 @@ def test_a_configuration_survives_json(method: str) -> None:
     assert again == config
     assert type(again.options) is type(config.options)
     assert again.scenario.sizes == (4, 6)
+
+
+def test_a_stored_configuration_from_before_a_setting_does_what_it_did() -> None:
+    """Runs of `official` before it followed the authors in these points."""
+    stored = to_dict(resolve("digits/5", "gcab", "official"))
+    del stored["encoder"]["drop_path_over"], stored["training"]["lr_lag"], stored["options"]["network"]["head_init"]
+    stored["options"]["gate_gradient"] = "compensated"
+    config = from_dict(stored)
+    assert (config.encoder.drop_path_over, config.training.lr_lag) == ("encoder", 0)
+    assert config.options.network.head_init == "truncated"
+    assert config.options == GcabOptions()
+
+
+def test_extended_has_none_of_what_only_the_authors_have() -> None:
+    config = resolve("digits/5", "gcab", "extended")
+    assert (config.encoder.drop_path_over, config.training.lr_lag) == ("encoder", 0)
+    assert (config.options.gate_gradient, config.options.network.head_init) == ("compensated", "truncated")
 
 
 def test_a_stored_setting_this_version_does_not_know_is_named() -> None:
