@@ -32,7 +32,7 @@ class ScenarioConfig:
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """Defaults are the authors' code: 5e-4 * 128 / 512 at its peak, restarted for every task."""
+    """Defaults are the authors' code but for `lr_lag`: 5e-4 * 128 / 512 at its peak, restarted for every task."""
 
     epochs: int = 500  # per task, section "Experimental Setup"
     first_task: float = 1.0  # times as many epochs for the first: what it teaches the encoder, all others build on
@@ -43,13 +43,14 @@ class TrainingConfig:
     warmup_epochs: int = 5
     warmup_lr: float = 1e-6
     min_lr: float = 1e-5  # where the cosine ends
+    lr_lag: int = 0  # epochs that the rate runs behind; authors: 1, their schedule hears of an epoch at its end
     weight_decay: float = 1e-6
     clip: float = 10000.0  # largest gradient norm; 0: no clipping
     precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 on a GPU, float32 on a CPU
 
     def caution(self) -> str | None:
         """What is allowed and hardly meant."""
-        if self.warmup_epochs < self.epochs:
+        if self.warmup_epochs <= max(0, self.epochs - 1 - self.lr_lag):
             return None
         return (
             f"the {self.epochs} epochs a task are all warm-up (training.warmup_epochs {self.warmup_epochs}) and hardly "
@@ -69,7 +70,7 @@ class TrainingConfig:
         for name in ("epochs", "first_task", "batch_size", "lr"):
             if not 0 < getattr(self, name) < math.inf:
                 raise GcabError(f"training.{name} is {getattr(self, name)}: give a number greater than 0.")
-        for name in ("warmup_epochs", "warmup_lr", "min_lr", "weight_decay", "clip"):
+        for name in ("warmup_epochs", "warmup_lr", "min_lr", "lr_lag", "weight_decay", "clip"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise GcabError(f"training.{name} is {getattr(self, name)}: give 0 or more.")
 
@@ -119,7 +120,7 @@ class RunConfig:
 DEFAULT_PROFILE = "extended"
 PROFILES: Mapping[str, Overrides] = {
     "extended": {},
-    "official": {},
+    "official": {"encoder.drop_path_over": "network", "training.lr_lag": 1},
     "paper": {
         "encoder.kind": "vit",
         "encoder.drop_path": 0.0,

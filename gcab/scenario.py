@@ -1,7 +1,7 @@
 """From a data set to a stream of tasks, each of which can be read only while it lasts."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -26,19 +26,27 @@ class ClosedTaskError(GcabError):
 
 
 class TaskStream:
-    """The training images of one task; `close` makes them unreadable for good."""
+    """The training images of one task; `close` makes them unreadable for good, by this stream or any other."""
 
-    def __init__(self, task: Task, train: TaskImages) -> None:
+    def __init__(self, task: Task, train: TaskImages, ended: set[int]) -> None:
         self.task = task
         self._train: TaskImages | None = train
+        self._ended = ended  # the scenario's
 
     def train(self) -> TaskImages:
-        if self._train is None:
-            raise ClosedTaskError(f"task {self.task.index + 1} has ended: its images can no longer be read.")
+        require_open(self.task, self._ended)
+        assert self._train is not None, "only a task that has ended has lost its images"
         return self._train
 
     def close(self) -> None:
         self._train = None
+        self._ended.update(self.task.labels)
+
+
+def require_open(task: Task, ended: set[int]) -> None:
+    """Refuse a task with a class whose task has ended."""
+    if not ended.isdisjoint(task.labels):
+        raise ClosedTaskError(f"task {task.index + 1} has ended: its images can no longer be read.")
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,7 @@ class Scenario:
     seed: int
     tasks: tuple[Task, ...]
     order: tuple[int, ...]  # position -> class of the data set
+    ended: set[int] = field(default_factory=set, init=False, repr=False, compare=False)  # classes of closed tasks
 
     @staticmethod
     def build(config: ScenarioConfig, seed: int, classes: Sequence[str]) -> "Scenario":
@@ -84,15 +93,16 @@ class Scenario:
         return split_off(images, share, self.seed) if share > 0 else torch.empty(0, dtype=torch.long)
 
     def open(self, task: Task, images: ImageSet) -> TaskStream:
-        """The only way to a task's training images."""
+        """The only way to a task's training images, until a stream of them is closed."""
+        require_open(task, self.ended)
         labels = self.relabel(images.labels)
         belongs = (labels >= task.first) & (labels < task.first + task.classes)
         belongs[self.held_out(images)] = False
         members = belongs.nonzero().squeeze(1)
-        missing = set(range(task.first, task.first + task.classes)) - set(labels[members].tolist())
+        missing = set(task.labels) - set(labels[members].tolist())
         if missing:
             raise GcabError(f"class '{task.names[min(missing) - task.first]}' has no training images: add some.")
-        return TaskStream(task, TaskImages(images.images[members], labels[members]))
+        return TaskStream(task, TaskImages(images.images[members], labels[members]), self.ended)
 
 
 def class_order(config: ScenarioConfig, seed: int, classes: int) -> tuple[int, ...]:

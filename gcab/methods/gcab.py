@@ -17,6 +17,7 @@ from gcab.methods.method import Batch, Method, Progress, Setting, Task, TaskImag
 from gcab.model.eye import ExactRidge, EyeClassifier
 from gcab.model.folded import FoldedDecoder, Pass, fast_logits, pass_logits, passes_of
 from gcab.model.frozen import Frozen
+from gcab.model.gates import Gate
 from gcab.model.network import GatedNetwork, Masks
 from gcab.model.options import NetworkOptions
 from gcab.model.projectors import drift_distance
@@ -28,7 +29,7 @@ UNCOMPENSATED = "heads, not compensated"  # a view, beside those that the refere
 
 @dataclass(frozen=True)
 class GcabOptions:
-    """Defaults are the authors' code (`official`); the comment gives the text's choice where it differs."""
+    """Defaults are the authors' code (`official`) but where it is named; the comment gives the text's other choice."""
 
     lambda_gcab: float = 0.05  # weight of the sparsity term, section "Experimental Setup"
     lambda_pfr: float = 0.001  # weight of the drift term, same section
@@ -38,7 +39,7 @@ class GcabOptions:
     bce_heads: Literal["all", "new"] = "all"
     old_passes: Literal["projected", "unprojected"] = "unprojected"  # in training; the text does not say
     schedule: Literal["paper", "official"] = "official"  # s reaches s_max at an epoch's last batch: paper
-    gate_gradient: Literal["plain", "compensated"] = "compensated"  # text: not mentioned, so plain
+    gate_gradient: Literal["plain", "compensated", "official"] = "compensated"  # text: plain; authors: official
     gate_limit: float = 6.0  # embeddings are clamped to ± this; 0: not clamped (text: not mentioned)
     statistics: bool = False  # class statistics join the heads' decision; not in the paper
     statistics_pooled: bool = False  # their covariance is that of all tasks, not of the newest
@@ -76,7 +77,7 @@ class Gcab(Method):
             "training.lr": 2.5e-4,
             "training.held_out": 0.02,
         },
-        "official": {},
+        "official": {"options.gate_gradient": "official", "options.network.head_init": "default"},
         "paper": {
             "options.distance": "cosine",
             "options.old_passes": "projected",
@@ -173,9 +174,9 @@ class Gcab(Method):
         if not network.options.gates:
             return None, None
         s = sharpness(progress, network.options.sharpest, self.options.schedule)
-        if self.options.gate_gradient == "compensated":
-            return network.gate_in.compensated(task, s), network.gate_hidden.compensated(task, s)
-        return network.gate_in.soft(task, s), network.gate_hidden.soft(task, s)
+        kinds = {"plain": Gate.soft, "compensated": Gate.compensated, "official": Gate.compensated_as_published}
+        gate = kinds[self.options.gate_gradient]
+        return gate(network.gate_in, task, s), gate(network.gate_hidden, task, s)
 
     def sparsity(self, gates: Masks) -> Tensor:
         """L_GCAB: units no task uses yet cost, units in use are free; zero when every unit is in use."""
@@ -385,7 +386,12 @@ def within_tasks(logits: Tensor, classes: Sequence[int]) -> Tensor:
 
 
 def sharpness(progress: Progress, sharpest: float, schedule: Literal["paper", "official"]) -> Tensor:
-    """s = 1/s_max + (s_max - 1/s_max) (i-1)/(I-1) over an epoch's batches; the authors use i/I from 0."""
-    last = max(1, progress.steps - 1) if schedule == "paper" else progress.steps
+    """s = 1/s_max + (s_max - 1/s_max) (i-1)/(I-1) over an epoch's batches; the authors use i/I from 0.
+
+    An epoch's only batch gets s_max: gates that are never sharp would learn something else than is used.
+    """
+    if progress.steps == 1:
+        return torch.full_like(progress.step, sharpest, dtype=torch.float32)
+    last = progress.steps - 1 if schedule == "paper" else progress.steps
     fraction = progress.step.float() / last
     return 1 / sharpest + (sharpest - 1 / sharpest) * fraction

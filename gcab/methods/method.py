@@ -32,6 +32,10 @@ class Task:
     def classes(self) -> int:
         return len(self.names)
 
+    @property
+    def labels(self) -> range:
+        return range(self.first, self.first + self.classes)
+
 
 @dataclass(frozen=True)
 class Setting:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gcab.model.encoder import DropPath
 from gcab.model.options import NetworkOptions
 
 
@@ -18,7 +19,9 @@ class ClassAttention(nn.Module):
 
     compiled = ("forward",)
 
-    def __init__(self, width: int, heads: int, mlp_ratio: float, options: NetworkOptions) -> None:
+    def __init__(
+        self, width: int, heads: int, mlp_ratio: float, options: NetworkOptions, drop_path: float = 0.0
+    ) -> None:
         super().__init__()
         hidden = int(width * mlp_ratio)
         self.heads, self.options = heads, options
@@ -30,6 +33,7 @@ class ClassAttention(nn.Module):
         self.norm_mlp = nn.LayerNorm(width) if options.normalise else nn.Identity()
         self.expand = nn.Linear(width, hidden)
         self.contract = nn.Linear(hidden, width)
+        self.drop_path = DropPath(drop_path) if drop_path > 0 else nn.Identity()  # which draws no random numbers
 
     def forward(
         self,
@@ -42,11 +46,11 @@ class ClassAttention(nn.Module):
         m_2 = token.new_ones(()) if gate_hidden is None else gate_hidden  # (hidden,)
         everywhere = m_i if self.options.gated_sites == "everywhere" else token.new_ones(())
         θ = token.expand(len(features), 1, -1)  # (B, 1, D)
-        attention = self.attend(θ, features, m_i) * everywhere  # O
+        attention = self.drop_path(self.attend(θ, features, m_i) * everywhere)  # O
         b = attention + θ  # b'
         u = self.expand(self.norm_mlp(b) * m_i)  # (B, 1, hidden)
         activated = functional.gelu(u) if self.options.activation == "gelu" else u
-        v = self.contract(activated * m_2) * everywhere
+        v = self.drop_path(self.contract(activated * m_2) * everywhere)
         f = v + (b if self.options.residual == "block" else attention)
         return f.squeeze(1)  # (B, D)
 

@@ -24,9 +24,16 @@ class EncoderConfig:
     mlp_ratio: float = 4.0
     patch: int = 4
     drop_path: float = 0.1  # rises linearly from 0 in the first block to this in the last
+    drop_path_over: Literal["encoder", "network"] = "encoder"  # authors: network, whose last block is class-attention
 
     def tokens(self, image_size: int) -> int:
         return (image_size // self.patch) ** 2
+
+    def drop_rates(self) -> list[float]:
+        """The share of the images that drop a branch of each block and, last, of the decoder's."""
+        if self.drop_path_over == "network":
+            return [self.drop_path * index / self.blocks for index in range(self.blocks + 1)]
+        return [*(self.drop_path * index / max(1, self.blocks - 1) for index in range(self.blocks)), 0.0]
 
 
 class SelfAttention(nn.Module):
@@ -129,8 +136,12 @@ class DropPath(nn.Module):
     def forward(self, branch: Tensor) -> Tensor:
         if not self.training:
             return branch
-        keep = uniform(len(branch), 1, 1, device=branch.device) >= self.rate
-        return branch * (keep / (1 - self.rate)).to(branch.dtype)
+        return branch * self.kept(len(branch)).to(branch.dtype)
+
+    def kept(self, images: int, branches: int = 1) -> Tensor:
+        """What branches are multiplied by, on average 1, drawn one after the other: (images, branches, 1)."""
+        draws = torch.cat([uniform(images, 1, 1, device=self.rate.device) for _ in range(branches)], dim=1)
+        return (draws >= self.rate) / (1 - self.rate)
 
 
 class Block(nn.Module):
@@ -170,9 +181,9 @@ class Encoder(nn.Module):
                 else SelfAttention(config.width, config.heads),
                 config.width,
                 config.mlp_ratio,
-                config.drop_path * index / max(1, config.blocks - 1),
+                rate,
             )
-            for index in range(config.blocks)
+            for rate in config.drop_rates()[:-1]
         )
         initialise(self)
         nn.init.trunc_normal_(self.position, std=0.02)

@@ -17,6 +17,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
 from gcab.model.class_attention import ClassAttention
+from gcab.model.encoder import DropPath
 from gcab.model.heads import Head
 from gcab.model.network import GatedNetwork, Masks
 
@@ -113,16 +114,25 @@ def fold_heads(heads: Sequence[HeadWeights]) -> tuple[Tensor, Tensor]:
 
 def decode(block: ClassAttention, c: Constants, spaces: Sequence[Tensor], classes: Sequence[int]) -> Tensor:
     """The logits of all passes, concatenated; `spaces` are the features (B, N, D) as each task is to see them."""
-    attention = block.output(attend(block, c, spaces)) * c.gate_out  # O (B, T, D)
+    out_attention, out_mlp = kept_outputs(block, c, spaces)
+    attention = block.output(attend(block, c, spaces)) * out_attention  # O (B, T, D)
     b = attention + c.tokens  # b'
     u = block.expand(block.norm_mlp(b) * c.gate_in)  # (B, T, hidden)
     activated = functional.gelu(u) if block.options.activation == "gelu" else u
-    v = block.contract(activated * c.gate_hidden) * c.gate_out
+    v = block.contract(activated * c.gate_hidden) * out_mlp
     f = (v + (b if block.options.residual == "block" else attention)) * c.gate_classifier
     if block.options.head_norm:
         f = functional.layer_norm(f, f.shape[-1:])
     padded = torch.einsum("btd,tcd->btc", f, c.classifiers) + c.biases
     return torch.cat([padded[:, task, :count] for task, count in enumerate(classes)], dim=1)  # (B, all classes)
+
+
+def kept_outputs(block: ClassAttention, c: Constants, spaces: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """m_1 on O and on v (T, D), and what drop-path leaves of it (B, T, D), drawn as one pass after the other would."""
+    if not (isinstance(block.drop_path, DropPath) and block.drop_path.training):
+        return c.gate_out, c.gate_out
+    kept = block.drop_path.kept(len(spaces[0]), branches=2 * len(spaces))  # of O, of v, of the next pass's O, ...
+    return c.gate_out * kept[:, ::2], c.gate_out * kept[:, 1::2]
 
 
 def attend(block: ClassAttention, c: Constants, spaces: Sequence[Tensor]) -> Tensor:

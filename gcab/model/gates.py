@@ -6,6 +6,8 @@ Legend: A t^T = `embeddings[t]`, s = sharpness, m^t = the gate of task t, m^{<t}
 import torch
 from torch import Tensor, nn
 
+STEEPEST = 50.0  # se beyond which the cosh(se) of the authors stays as it is
+
 
 class Gate(nn.Module):
     """One mask over `units` activations per task, for as many tasks as come."""
@@ -41,6 +43,19 @@ class Gate(nn.Module):
         """
         surrogate = self.sharpest * torch.sigmoid(self.embedding(task))
         return self.soft(task, sharpness).detach() + (surrogate - surrogate.detach())
+
+    def compensated_as_published(self, task: int, sharpness: Tensor) -> Tensor:
+        """The value of `soft` with the authors' gradient: HAT's quotient, with se cut at ±50, times the true gradient.
+
+        In float32 it is `compensated` only while the gate is undecided. σ(se) is exactly 1 from se = 16.7 on, and its
+        slope 0; below -50 the slope goes on falling and the quotient no longer makes up for it.
+        """
+        e = self.embedding(task)
+        with torch.no_grad():
+            steepness = (sharpness * e).clamp(-STEEPEST, STEEPEST)
+            quotient = self.sharpest / sharpness * (steepness.cosh() + 1) / (e.cosh() + 1)
+        scaled = quotient * e
+        return torch.sigmoid(sharpness * (e.detach() + (scaled - scaled.detach())))
 
     def hard(self, task: int) -> Tensor:
         """The gate as zeros and ones: a unit is used when its embedding is positive."""

@@ -13,6 +13,13 @@ from gcab.model.projectors import DriftCascade, make_projector
 Masks = tuple[Tensor | None, Tensor | None]  # m_i over the width, m_2 over the MLP's hidden units
 
 
+def decoder_block(encoder: EncoderConfig, options: NetworkOptions) -> ClassAttention:
+    """The class-attention block that goes with an encoder."""
+    block = ClassAttention(encoder.width, encoder.heads, encoder.mlp_ratio, options, encoder.drop_rates()[-1])
+    initialise(block)
+    return block
+
+
 class GatedNetwork(nn.Module):
     """ŷ_s = c^s(f_s(p^{s+1}(... p^t(b^t(x))))) for every task s learned so far."""
 
@@ -21,8 +28,7 @@ class GatedNetwork(nn.Module):
         self.options, self.width, self.tokens_per_image = options, encoder.width, encoder.tokens(image_size)
         hidden = int(encoder.width * encoder.mlp_ratio)
         self.encoder = Encoder(encoder, image_size)
-        self.block = ClassAttention(encoder.width, encoder.heads, encoder.mlp_ratio, options)
-        initialise(self.block)
+        self.block = decoder_block(encoder, options)
         self.gate_in = Gate(encoder.width, options.gate_mean, options.gate_std, options.sharpest)
         self.gate_hidden = Gate(hidden, options.gate_mean, options.gate_std, options.sharpest)
         self.tokens = nn.ParameterList()  # θ, one or one per task
@@ -47,7 +53,8 @@ class GatedNetwork(nn.Module):
         device = self.gate_in.used.device
         self.heads.requires_grad_(False)
         head = Head(self.width, classes, self.options.head_norm)
-        initialise(head)
+        if self.options.head_init == "truncated":
+            initialise(head)
         self.heads.append(head.to(device))
         self.classes.append(classes)
         if self.options.gates:
@@ -120,8 +127,7 @@ class PlainNetwork(nn.Module):
     def __init__(self, encoder: EncoderConfig, image_size: int) -> None:
         super().__init__()
         self.encoder = Encoder(encoder, image_size)
-        self.block = ClassAttention(encoder.width, encoder.heads, encoder.mlp_ratio, NetworkOptions())
-        initialise(self.block)
+        self.block = decoder_block(encoder, NetworkOptions())
         self.token = nn.Parameter(nn.init.trunc_normal_(torch.empty(encoder.width), std=0.02))
         self.head = GrowingHead(encoder.width)
 

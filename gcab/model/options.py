@@ -6,7 +6,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class NetworkOptions:
-    """Defaults are the authors' code (`official`); the comment gives the text's choice where it differs."""
+    """Defaults are the authors' code (`official`) but where it is named; the comment gives the text's other choice."""
 
     gates: bool = True
     class_token: Literal["shared", "per_task"] = "per_task"  # text: shared, its gradient masked by 1 - m_i
@@ -17,6 +17,9 @@ class NetworkOptions:
     freeze_norms: bool = True  # block norms stop learning after task 1; text: not mentioned
     mask_classifier: bool = False  # text: the classifier reads f ⊙ m_1
     head_norm: bool = True  # a LayerNorm per head; not in the text
+    head_init: Literal["truncated", "default"] = (
+        "truncated"  # normal, as all other layers; authors: nn.Linear's default
+    )
     binarise: Literal["never", "next", "end"] = "next"  # text: never, σ(s_max e) for every task
     gate_mean: float = 0.0  # embeddings start at N(mean, std): half of the units open
     gate_std: float = 1.0

@@ -12,6 +12,7 @@ from gcab.config import TrainingConfig
 
 def learning_rate(config: TrainingConfig, epoch: int) -> float:
     """Linear warm-up from `warmup_lr`, then a cosine over all epochs down to `min_lr`; restarted for every task."""
+    epoch = max(0, epoch - config.lr_lag)
     if epoch < config.warmup_epochs:
         return config.warmup_lr + (config.lr - config.warmup_lr) * epoch / config.warmup_epochs
     cosine = 0.5 * (1 + math.cos(math.pi * epoch / config.epochs))

@@ -1,6 +1,7 @@
 """Q, K, V, A, O, the MLP and the classifier's input against loops, and the table of update masks."""
 
 from dataclasses import replace
+from itertools import product
 from typing import Any, Literal
 
 import naive
@@ -68,6 +69,33 @@ def test_no_gates_are_open_gates(profile: str) -> None:
     block = block_with(profile_options(profile).network)
     token, features, m_i, m_2 = inputs()
     assert torch.allclose(block(token, features), block(token, features, torch.ones_like(m_i), torch.ones_like(m_2)))
+
+
+@pytest.mark.parametrize("profile", ["paper", "official"])
+def test_either_branch_is_dropped_for_some_images_in_training(profile: str) -> None:
+    """f = v + (O + θ), or v + O, where O and v are each 0 or twice what they are; v is that of the O that is left."""
+    options = profile_options(profile).network
+    block = ClassAttention(WIDTH, HEADS, HIDDEN / WIDTH, options, drop_path=0.5).double()
+    scramble(block, seed=1)
+    token, features, m_i, m_2 = inputs()
+    everywhere = m_i if profile == "official" else torch.ones_like(m_i)
+    one = features[:1]
+    o = block.attend(token.expand(1, 1, -1), one, m_i)[0, 0] * everywhere
+
+    def mlp(b: Tensor) -> Tensor:
+        hidden = nn.functional.gelu(block.expand(block.norm_mlp(b) * m_i)) * m_2
+        return block.contract(hidden) * everywhere
+
+    possible = []
+    for kept_o, kept_v in product((0, 2), (0, 2)):
+        rest = token if profile == "official" else torch.zeros_like(token)
+        possible.append(kept_v * mlp(kept_o * o + token) + (kept_o * o + rest))
+    torch.manual_seed(4)
+    found = block.train()(token, one.expand(200, -1, -1), m_i, m_2)
+    matches = torch.stack([(found - f).abs().amax(dim=1) < 1e-9 for f in possible])
+    assert (matches.sum(dim=0) == 1).all()
+    assert matches.sum(dim=1).min() > 25, "a quarter of the images each"
+    torch.testing.assert_close(block.eval()(token, one, m_i, m_2)[0], mlp(o + token) + o + rest)
 
 
 @pytest.mark.parametrize("mask_classifier", [True, False])

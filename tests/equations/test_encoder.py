@@ -1,12 +1,16 @@
 """Eq. ViTblock, ConViT's positional attention and its start as a convolution, drop-path, the frozen teacher."""
 
 from dataclasses import replace
+from typing import Any
 
 import naive
 import pytest
 import torch
 from networks import ENCODER, IMAGE_SIZE, scramble
+from torch import nn
 
+from gcab.assemble import build_method
+from gcab.config import resolve
 from gcab.model.encoder import Block, DropPath, Encoder, EncoderConfig, GatedPositionalSelfAttention, SelfAttention
 from gcab.model.frozen import Frozen
 
@@ -27,7 +31,7 @@ def test_the_encoder_is_the_papers_blocks(kind: str) -> None:
             assert naive.numbers(features[image, token]) == pytest.approx(expected[token], rel=1e-8, abs=1e-10)
 
 
-def _small() -> dict[str, int]:
+def _small() -> dict[str, Any]:
     return {"blocks": 2, "width": 12, "heads": 3, "mlp_ratio": 2, "patch": 4, "drop_path": 0}
 
 
@@ -75,8 +79,30 @@ def test_the_papers_encoder_has_the_size_the_authors_published() -> None:
     assert encoder(torch.zeros(1, 3, 32, 32)).shape == (1, 64, 384)
     assert [block.get_submodule("attention").heads for block in encoder.blocks] == [12] * 5
     assert [block.get_parameter("mlp.0.weight").shape for block in encoder.blocks] == [(4 * 384, 384)] * 5
-    rates = [block.get_submodule("drop_path") for block in encoder.blocks]
-    assert [rate.rate for rate in rates if isinstance(rate, DropPath)] == pytest.approx([0, 0.025, 0.05, 0.075, 0.1])
+
+
+def rates_of(network: nn.Module) -> list[float]:
+    return [float(module.rate) for module in network.modules() if isinstance(module, DropPath)]
+
+
+@pytest.mark.parametrize("method", ["gcab", "gcab-fast", "finetune", "joint", "er"])
+def test_paths_are_dropped_more_and_more_often_from_block_to_block(method: str) -> None:
+    """The authors count the class-attention block as the last; ours drops none."""
+    expected: dict[str, list[float]] = {
+        "official": [0, 0.02, 0.04, 0.06, 0.08, 0.1],
+        "extended": [0, 0.025, 0.05, 0.075, 0.1],
+        "paper": [0, 0, 0, 0, 0],
+    }
+    for profile, rates in expected.items():
+        small = {"encoder.width": 12, "encoder.patch": 16}
+        network = build_method(resolve("cifar100/10", method, profile, changes=small)).get_submodule("network")
+        assert rates_of(network) == pytest.approx(rates)
+        assert rates_of(network.get_submodule("block")) == pytest.approx(rates[5:])
+
+
+def test_one_block_alone_never_drops_and_is_followed_by_one_that_does() -> None:
+    assert EncoderConfig(blocks=1).drop_rates() == [0, 0]
+    assert EncoderConfig(blocks=1, drop_path_over="network").drop_rates() == [0, 0.1]
 
 
 def test_drop_path_keeps_the_expectation_and_drops_whole_images() -> None:
@@ -107,6 +133,15 @@ def test_each_branch_of_a_block_is_dropped_on_its_own() -> None:
     chosen = torch.stack([(result - way).flatten(1).abs().amax(dim=1) < 1e-4 for way in ways])
     assert (chosen.sum(dim=0) == 1).all()
     assert naive.numbers(chosen.double().mean(dim=1)) == pytest.approx([0.25] * 4, abs=0.04)
+
+
+def test_several_branches_are_drawn_as_one_after_the_other() -> None:
+    drop = DropPath(0.5)
+    torch.manual_seed(9)
+    together = drop.kept(6, branches=3)
+    torch.manual_seed(9)
+    assert torch.equal(together, torch.cat([drop.kept(6) for _ in range(3)], dim=1))
+    assert set(together.flatten().tolist()) == {0, 2}
 
 
 def test_a_frozen_copy_neither_learns_nor_drops_nor_follows() -> None:

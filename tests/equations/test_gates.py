@@ -74,6 +74,66 @@ def test_the_compensated_gradient_is_alive_where_the_quotient_overflows() -> Non
     assert gradient(gate, gate.soft(0, 800.0), torch.ones(2)) == [0, 0]
 
 
+PUBLISHED = ("compensated", "compensated_as_published")
+
+
+@pytest.mark.parametrize("s", [1 / 800, 1.0, 8.0])
+def test_both_compensations_agree_while_the_gate_is_undecided(s: float) -> None:
+    """In float32 too: |se| is at most 8 here, where σ(se) and its slope still have digits."""
+    embedding = (-1.0, -0.3, -0.004, 0.0, 0.002, 0.7, 1.0)
+    gate, upstream = gate_with(embedding, 800.0).float(), torch.linspace(-2, 3, 7)
+    masks = [getattr(gate, name)(0, torch.tensor(s)) for name in PUBLISHED]
+    assert naive.numbers(masks[1]) == pytest.approx(naive.numbers(masks[0]), rel=1e-6)
+    compensated, published = (gradient(gate, mask, upstream) for mask in masks)
+    assert published == pytest.approx(compensated, rel=2e-4)
+
+
+@pytest.mark.parametrize("s", [1 / 800, 3.0, 15.0, 400.0, 780.0])
+def test_the_authors_gradient_is_their_quotient_times_what_autograd_has(s: float) -> None:
+    """As they compute it in float32: the gradient first, then the product, whatever over- or underflows."""
+    gate, sharpest = gate_with(EMBEDDING, 800.0).float(), 800.0
+    upstream = torch.linspace(-2, 3, len(EMBEDDING))
+    e = gate.embedding(0).detach().clone().requires_grad_()
+    torch.sigmoid(s * e).backward(upstream)
+    assert e.grad is not None
+    numerator, denominator = torch.cosh(torch.clamp(s * e, -50, 50)) + 1, torch.cosh(e) + 1
+    expected = e.grad * (sharpest / s * numerator / denominator).detach()
+    found = gradient(gate, gate.compensated_as_published(0, torch.tensor(s)), upstream)
+    assert found == pytest.approx(naive.numbers(expected), rel=1e-5)
+    assert naive.numbers(gate.compensated_as_published(0, torch.tensor(s))) == naive.numbers(gate.soft(0, s))
+
+
+def test_the_authors_gradient_leaves_a_decided_gate_where_it_is() -> None:
+    """A gate that is open stops at se = 16.7 for good; one that is closed is still moved until -50, then ever less."""
+    steepness = (-4000.0, -110.0, -60.0, -40.0, -17.0, 16.0, 17.0, 49.0, 51.0, 4000.0)
+    s = 500.0
+    gate = gate_with(tuple(se / s for se in steepness), 800.0).float()
+    compensated, published = (
+        gradient(gate, getattr(gate, name)(0, torch.tensor(s)), torch.ones(len(steepness))) for name in PUBLISHED
+    )
+    shares = [theirs / ours for theirs, ours in zip(published, compensated, strict=True)]
+    assert shares[:2] == [0, 0]
+    assert shares[2] == pytest.approx(math.exp(50 - 60), rel=1e-2)
+    assert shares[3:5] == pytest.approx([1, 1], rel=1e-3)
+    assert 0.5 < shares[5] < 2, "one digit of the slope is left"
+    assert shares[6:] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("profile", "name"), [("paper", "soft"), ("extended", "compensated"), ("official", "compensated_as_published")]
+)
+def test_every_profile_has_its_own_gradient(profile: str, name: str) -> None:
+    method, progress = grown(profile_options(profile), 2).float(), Progress(torch.tensor(3), 5)
+    network = method.network
+    s = sharpness(progress, network.options.sharpest, method.options.schedule)
+    for gate, mask in zip((network.gate_in, network.gate_hidden), method.training_gates(progress), strict=True):
+        assert mask is not None
+        upstream = torch.linspace(-2, 3, gate.units)
+        expected = gradient(gate, getattr(gate, name)(0, s), upstream)
+        assert gradient(gate, mask, upstream) == expected
+        assert any(expected)
+
+
 def s_at(step: int, steps: int, schedule: str) -> float:
     assert schedule in ("paper", "official")
     return float(sharpness(Progress(torch.tensor(step), steps), 800.0, "paper" if schedule == "paper" else "official"))
@@ -96,8 +156,9 @@ def test_the_sharpness_of_the_authors_never_quite_reaches_s_max() -> None:
 
 
 @pytest.mark.parametrize("schedule", ["paper", "official"])
-def test_an_epoch_of_one_batch_has_a_finite_sharpness(schedule: str) -> None:
-    assert s_at(0, 1, schedule) == pytest.approx(1 / 800)
+def test_an_epochs_only_batch_is_learned_at_the_largest_sharpness(schedule: str) -> None:
+    assert s_at(0, 1, schedule) == 800
+    assert s_at(0, 2, schedule) == pytest.approx(1 / 800)
 
 
 def test_used_is_the_maximum_over_finished_tasks() -> None:

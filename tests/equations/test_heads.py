@@ -1,5 +1,6 @@
-"""Classifiers: the same start for every network, one column per class in order of arrival."""
+"""Classifiers: how they start, one column per class in order of arrival."""
 
+import pytest
 import torch
 from networks import ENCODER, IMAGE_SIZE, grown, profile_options
 from torch import nn
@@ -12,12 +13,13 @@ def linear_layers(module: nn.Module) -> list[nn.Linear]:
     return [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
 
 
-def test_all_heads_start_with_small_weights_and_no_bias() -> None:
+@pytest.mark.parametrize("profile", ["paper", "extended"])
+def test_heads_start_with_small_weights_and_no_bias(profile: str) -> None:
     torch.manual_seed(1)
     plain = PlainNetwork(ENCODER, IMAGE_SIZE)
     plain.grow(50)
     plain.grow(50)
-    gated = grown(profile_options("official"), 2).network
+    gated = grown(profile_options(profile), 2).network
     torch.manual_seed(1)
     gated.grow(50, projector=False)
     heads = [*plain.head.parts, gated.heads[-1]]
@@ -26,6 +28,23 @@ def test_all_heads_start_with_small_weights_and_no_bias() -> None:
         [layer] = linear_layers(head)
         assert 0.018 < layer.weight.std().item() < 0.022
         assert not bool(layer.bias.any())
+
+
+def test_the_authors_heads_start_as_linear_layers_do() -> None:
+    """Uniform within ±1/sqrt(D), the bias too; the LayerNorm before it as it always starts."""
+    network = grown(profile_options("official"), 2).network
+    torch.manual_seed(1)
+    network.grow(50, projector=False)
+    torch.manual_seed(1)
+    expected = nn.Linear(network.width, 50)
+    head = network.heads[-1]
+    assert isinstance(head, Head)
+    assert torch.equal(head.linear.weight, expected.weight)
+    assert torch.equal(head.linear.bias, expected.bias)
+    assert head.linear.weight.std().item() == pytest.approx((3 * network.width) ** -0.5, rel=0.1)
+    assert head.linear.bias.abs().max().item() > 0.1
+    assert isinstance(head.norm, nn.LayerNorm)
+    assert bool((head.norm.weight == 1).all())
 
 
 def test_logits_stand_side_by_side_in_order_of_arrival() -> None:

@@ -35,10 +35,15 @@ Logits = Callable[[GatedNetwork, list[Tensor], list[Masks]], Tensor]
 
 
 def grown(
-    options: NetworkOptions, classes: list[int], heads: int = 3, head_width: int = 4, side: int = 2
+    options: NetworkOptions,
+    classes: list[int],
+    heads: int = 3,
+    head_width: int = 4,
+    side: int = 2,
+    drop_path: float = 0.0,
 ) -> GatedNetwork:
     """A float64 network, all tasks but the newest finished, with every parameter away from its starting value."""
-    encoder = EncoderConfig(kind="vit", blocks=1, width=heads * head_width, heads=heads, mlp_ratio=1.5, patch=1)
+    encoder = EncoderConfig("vit", 1, heads * head_width, heads, 1.5, 1, drop_path, drop_path_over="network")
     network = GatedNetwork(encoder, side, options)
     for index, count in enumerate(classes):
         if index > 0:
@@ -127,6 +132,48 @@ def test_values_and_gradients_at_any_size(
     classes, soft = [count for count, _ in tasks], [is_soft for _, is_soft in tasks]
     network = grown(options, classes, heads, head_width, side)
     assert_same(network, spaces_of(network, batch, shared), soft)
+
+
+@pytest.mark.parametrize("options", COMBINATIONS[::7], ids=short)
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_same_paths_are_dropped_in_training(options: NetworkOptions, shared: bool) -> None:
+    """Values and gradients from the same random numbers; for every image and pass, other paths are dropped."""
+    network = grown(options, [2, 3, 1], drop_path=0.4).train()
+    spaces, soft = spaces_of(network, 8, shared), [False, True, True]
+
+    def seeded(logits_of: Logits) -> Logits:
+        def of(network: GatedNetwork, spaces: list[Tensor], masks: list[Masks]) -> Tensor:
+            torch.manual_seed(6)
+            return logits_of(network, spaces, masks)
+
+        return of
+
+    found = values_and_gradients(seeded(fast_logits), network, spaces, soft)
+    expected = values_and_gradients(seeded(readable_logits), network, spaces, soft)
+    for mine, reference in zip(found, expected, strict=True):
+        assert (mine is None) == (reference is None)
+        if mine is not None:
+            torch.testing.assert_close(mine, reference, rtol=1e-9, atol=1e-11)
+    network.eval()
+    whole = values_and_gradients(fast_logits, network, spaces, soft)[0]
+    assert whole is not None
+    assert found[0] is not None
+    assert ((found[0] - whole).abs().amax(dim=1) > 1e-9).all(), "no image keeps all paths, each at its own size"
+
+
+def test_every_pass_drops_paths_of_its_own() -> None:
+    """Passes that are all alike differ by nothing else."""
+    network = grown(NetworkOptions(gates=False, class_token="shared"), [1, 1, 1, 1], drop_path=0.5).train()
+    for head in network.heads:
+        head.load_state_dict(network.heads[0].state_dict())
+    spaces = [spaces_of(network, 1, shared=True)[0].expand(64, -1, -1)] * 4
+    torch.manual_seed(7)
+    logits = fast_logits(network, spaces, gates_of(network, [True] * 4))
+    values = [logits[:, task].detach() for task in range(4)]
+    assert all(len(value.round(decimals=9).unique()) == 4 for value in values), "O and v, each kept or dropped"
+    assert not any(torch.allclose(values[0], other) for other in values[1:])
+    decoder = FoldedDecoder(network)
+    assert torch.equal(decoder(spaces), decoder(spaces)), "a snapshot drops nothing, whatever its network does"
 
 
 @pytest.mark.parametrize("binarise", ["never", "next", "end"])

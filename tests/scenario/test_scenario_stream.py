@@ -135,6 +135,35 @@ def test_a_closed_stream_cannot_be_read() -> None:
     assert issubclass(ClosedTaskError, GcabError)
 
 
+def test_what_was_closed_cannot_be_opened_again() -> None:
+    """Neither the task nor any other that has one of its classes, nor through a stream that was open beside it."""
+    scenario, data = Scenario.build(config(), 1, CLASSES), numbered(5)
+    first, second, _ = scenario.tasks
+    beside = scenario.open(first, data)
+    scenario.open(first, data).close()
+    for read in (beside.train, lambda: scenario.open(first, data), lambda: scenario.open(scenario.merged()[0], data)):
+        with pytest.raises(ClosedTaskError, match="task 1 has ended: its images can no longer be read"):
+            read()
+    assert len(scenario.open(second, data).train().labels) == 10
+
+
+def test_the_classes_of_joint_training_are_closed_one_and_all() -> None:
+    scenario, data = Scenario.build(config(), 1, CLASSES), numbered(5)
+    scenario.open(scenario.merged()[0], data).close()
+    for task in scenario.tasks:
+        with pytest.raises(ClosedTaskError, match=f"task {task.index + 1} has ended"):
+            scenario.open(task, data)
+
+
+def test_who_starts_afresh_may_open_the_task_again() -> None:
+    """As a resumed run or a distillation does, with the data set at hand."""
+    data, ended = numbered(5), Scenario.build(config(), 1, CLASSES)
+    ended.open(ended.tasks[0], data).close()
+    fresh = Scenario.build(config(), 1, CLASSES)
+    assert fresh == ended
+    assert len(fresh.open(fresh.tasks[0], data).train().labels) == 15
+
+
 def test_a_stream_has_its_own_copy_of_the_images() -> None:
     """Otherwise closing it would not close the way to them."""
     data = numbered(2)

@@ -2,6 +2,8 @@
 
 import copy
 import math
+from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -22,11 +24,24 @@ def test_warm_up_then_cosine_by_hand() -> None:
     assert rates[4:] == sorted(rates[4:], reverse=True)
 
 
-def test_the_authors_schedule() -> None:
-    config = TrainingConfig()
-    assert learning_rate(config, 0) == pytest.approx(1e-6)
-    assert learning_rate(config, 250) == pytest.approx((1.25e-4 + 1e-5) / 2)
-    assert learning_rate(config, 499) == pytest.approx(1e-5, rel=1e-3)
+def test_a_rate_that_runs_behind_starts_with_its_first_value_twice() -> None:
+    config = TrainingConfig(epochs=10, lr=1.0, warmup_epochs=4, warmup_lr=0.2, min_lr=0.1, lr_lag=1)
+    rates = [learning_rate(config, epoch) for epoch in range(10)]
+    assert rates[:5] == pytest.approx([0.2, 0.2, 0.4, 0.6, 0.8])
+    on_time = [learning_rate(replace(config, lr_lag=0), epoch) for epoch in range(10)]
+    assert rates == [on_time[0], *on_time[:-1]]
+
+
+@pytest.mark.parametrize("method", ["gcab", "gcab-fast", "finetune", "joint", "er"])
+def test_the_authors_schedule(method: str) -> None:
+    """Five warm-up epochs, then the cosine, whose every value comes an epoch late; ours come in time."""
+    theirs, ours = (resolve("cifar100/10", method, profile).training for profile in ("official", "extended"))
+    assert replace(theirs, lr_lag=0) == ours
+    for config, lag in ((theirs, 1), (ours, 0)):
+        assert learning_rate(config, 0) == pytest.approx(1e-6)
+        assert learning_rate(config, 1 + lag) == pytest.approx(1e-6 + (1.25e-4 - 1e-6) / 5)
+        assert learning_rate(config, 250 + lag) == pytest.approx((1.25e-4 + 1e-5) / 2)
+        assert learning_rate(config, 499) == pytest.approx(1e-5, rel=1e-3)
 
 
 def test_the_papers_rate_is_constant() -> None:
@@ -35,8 +50,8 @@ def test_the_papers_rate_is_constant() -> None:
 
 
 def test_no_epoch_has_a_negative_or_infinite_rate() -> None:
-    for warmup in (0, 1, 3, 50):
-        config = TrainingConfig(epochs=3, warmup_epochs=warmup, min_lr=0.0)
+    for warmup, lag in product((0, 1, 3, 50), (0, 1, 9)):
+        config = TrainingConfig(epochs=3, warmup_epochs=warmup, min_lr=0.0, lr_lag=lag)
         assert all(math.isfinite(rate) and rate >= 0 for rate in (learning_rate(config, e) for e in range(3)))
 
 
