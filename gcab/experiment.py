@@ -142,7 +142,7 @@ class Experiment:
 
     def learn(self, task: Task, stream: TaskStream, halfway: Halfway | None) -> None:
         """One task from its first epoch (or where a checkpoint left it) to its saved model."""
-        data, held_out = stream.train().divided(self.config.training.held_out)
+        data, held_out = stream.train().divided(self.config.training.held_out if self.method.judged else 0.0)
         if halfway is None:
             self.probe(task, data)
             grow(self.method, task, self.config.seed)

@@ -110,6 +110,10 @@ class Gcab(Method):
         self.teacher: Frozen | None = None
         self.shared: Shared | None = None  # during a task's training only
 
+    @property
+    def judged(self) -> bool:
+        return self.referee is not None
+
     def grow(self, task: Task) -> None:
         self.network.grow(task.classes, projector=self.options.drift == "pfr")
         if task.index > 0 and self.options.drift == "frozen":
@@ -215,7 +219,7 @@ class Gcab(Method):
             self.eye.ridge = self.seen.pop()
         self.teacher = self.shared = None
         self.network.finish()
-        if self.referee is not None and held_out is not None:
+        if self.referee is not None and held_out is not None and len(self.opinions()) > 1:
             self.referee.fit(self.opinions_on(held_out.images), held_out.labels, task.first)
 
     @torch.no_grad()

@@ -108,6 +108,11 @@ class Method(nn.Module, ABC):
         self.setting, self.options = setting, options
         self.watch: Watch = ignore  # of `end_task`, which may tell it how far it is
 
+    @property
+    def judged(self) -> bool:
+        """Whether `end_task` has a use for images that were held out."""
+        return False
+
     @abstractmethod
     def grow(self, task: Task) -> None:
         """Add the task's parameters and buffers; a checkpoint is rebuilt by replaying `grow` and loading strictly."""

@@ -152,6 +152,9 @@ def test_the_loss_terms_are_named_and_have_gradients(finished: FinishedRun) -> N
         assert "classification" in record["losses"]
         assert all(isinstance(loss, float) for loss in record["losses"].values())
     method, _, data = one_more_task(finished)
+    if not method.trains:
+        assert not epochs
+        return
     generator = torch.Generator().manual_seed(8)
     with torch.no_grad():  # away from the special point where a new task begins
         for parameter in method.parameters():
@@ -181,7 +184,8 @@ def test_training_moves_what_may_learn_and_nothing_else(finished: FinishedRun) -
     train(method, task, data, finished.config)
     moved = set(differing(before, {name: parameter.detach() for name, parameter in method.named_parameters()}))
     assert moved <= learning - owned
-    assert len(moved) > 0.8 * len(learning - owned), f"not moved: {sorted(learning - owned - moved)}"
+    assert bool(learning) == method.trains
+    assert len(moved) >= 0.8 * len(learning - owned), f"not moved: {sorted(learning - owned - moved)}"
 
 
 def owned_by_earlier_tasks(method: Method) -> set[str]:
@@ -238,7 +242,7 @@ def tensors_in(value: Any) -> bool:
     return isinstance(value, Tensor | TaskImages)
 
 
-@pytest.mark.parametrize("case", PROFILES, ids=str)
+@pytest.mark.parametrize("case", [case for case in PROFILES if methods()[case.method].trains], ids=str)
 def test_the_seed_alone_decides_the_initial_weights(case: Case, tmp_path: Path) -> None:
     def initial(seed: int, surroundings: int) -> dict[str, Tensor]:
         config = case.config(seed)
@@ -267,7 +271,9 @@ def test_every_method_learns(case: Case) -> None:
     method.begin_task(task)
     epochs = train(method, task, images, config)
     finish(method, task, images, config.seed)
-    assert epochs[-1].losses["classification"] < 0.8 * epochs[0].losses["classification"]
+    assert bool(epochs) == method.trains
+    if epochs:
+        assert epochs[-1].losses["classification"] < 0.8 * epochs[0].losses["classification"]
     with torch.inference_mode():
         logits = method.predict(method.setting.normalise(images.images))
     assert float((logits.argmax(dim=1) == images.labels).float().mean()) > 0.9

@@ -24,7 +24,8 @@ CPU = torch.device("cpu")
 CLASSES = tuple(f"shape {label}" for label in range(6))
 IMAGE_SIZE = 8
 BUFFER = 7  # images, for methods that store some
-BUDGETS = {"buffer": BUFFER, "distillation_steps": 20}  # of methods that have such an option
+BUDGETS = {"buffer": BUFFER, "distillation_steps": 20, "features": 64}  # of methods that have such an option
+EYE = 64  # features, where a profile has an eye
 SMALL: dict[str, Any] = {
     "encoder.width": 16,
     "encoder.heads": 4,
@@ -57,6 +58,8 @@ class Case:
     def config(self, seed: int = 1, changes: dict[str, Any] | None = None) -> RunConfig:
         options = methods()[self.method].Options()
         budget = {f"options.{name}": value for name, value in BUDGETS.items() if hasattr(options, name)}
+        if "options.eye" in methods()[self.method].profiles.get(self.profile, {}):
+            budget["options.eye"] = EYE
         layers = {**SMALL, **budget, **self.changes, **(changes or {})}
         return resolve("digits/3", self.method, self.profile, seed, layers)
 

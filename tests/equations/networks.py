@@ -25,7 +25,8 @@ def profile_options(profile: str) -> GcabOptions:
     network: dict[str, Any] = {}
     for key, value in Gcab.profiles[profile].items():
         path = key.split(".")
-        (network if path[1] == "network" else options)[path[-1]] = value
+        if path[0] == "options":
+            (network if path[1] == "network" else options)[path[-1]] = value
     return GcabOptions(**options, network=NetworkOptions(**network))
 
 

@@ -35,7 +35,8 @@ def gcab_options(profile: str = "official", network: dict[str, Any] | None = Non
     of_network: dict[str, Any] = {}
     for key, value in Gcab.profiles[profile].items():
         path = key.split(".")
-        (of_network if path[1] == "network" else settings)[path[-1]] = value
+        if path[0] == "options":
+            (of_network if path[1] == "network" else settings)[path[-1]] = value
     return GcabOptions(**(settings | changes), network=NetworkOptions(**(of_network | (network or {}))))
 
 

@@ -35,8 +35,9 @@ def test_a_rate_that_runs_behind_starts_with_its_first_value_twice() -> None:
 @pytest.mark.parametrize("method", ["gcab", "gcab-fast", "finetune", "joint", "er"])
 def test_the_authors_schedule(method: str) -> None:
     """Five warm-up epochs, then the cosine, whose every value comes an epoch late; ours come in time."""
-    theirs, ours = (resolve("cifar100/10", method, profile).training for profile in ("official", "extended"))
-    assert replace(theirs, lr_lag=0) == ours
+    theirs = resolve("cifar100/10", method, "official").training
+    ours = replace(theirs, lr_lag=0)
+    assert ours == TrainingConfig()
     for config, lag in ((theirs, 1), (ours, 0)):
         assert learning_rate(config, 0) == pytest.approx(1e-6)
         assert learning_rate(config, 1 + lag) == pytest.approx(1e-6 + (1.25e-4 - 1e-6) / 5)
