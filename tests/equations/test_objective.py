@@ -17,7 +17,7 @@ SIZES = (2, 3, 2)
 PROGRESS = Progress(torch.tensor(2), 5)
 
 
-@pytest.mark.parametrize(("profile", "lambda_pfr"), [("extended", 2.0), ("official", 0.001), ("paper", 0.001)])
+@pytest.mark.parametrize(("profile", "lambda_pfr"), [("extended", 0.5), ("official", 0.001), ("paper", 0.001)])
 def test_the_terms_have_the_papers_weights_and_gates_its_sharpness(profile: str, lambda_pfr: float) -> None:
     """As section "Experimental Setup" gives them; of the drift term's weight, `extended` has another distance's."""
     options = profile_options(profile)
