@@ -11,6 +11,7 @@ G = Σ x xᵀ (F, F), S = Σ y xᵀ (classes, F).
 
 import copy
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
@@ -75,9 +76,9 @@ class Eye(nn.Module):
             )
         self.features = features
         for size, share in SHARES.items():
-            count, bank = share * features // MULTIPLE, filters()[size]
-            self.register_buffer(f"kernels{size}", bank.kernels[:count].clone(), persistent=False)
-            self.register_buffer(f"scales{size}", bank.scales[:count].clone(), persistent=False)
+            for name, values in filters()[size]._asdict().items():
+                chosen = values[: share * features // MULTIPLE].to(torch.get_default_device(), copy=True)
+                self.register_buffer(f"{name}{size}", chosen, persistent=False)
 
     @property
     def device(self) -> torch.device:
@@ -85,7 +86,7 @@ class Eye(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Bytes (B, C, H, W) as any kind of number, to features (B, F), whole numbers as float32."""
-        with torch.autocast(images.device.type, enabled=False):
+        with in_full_precision(images.device):
             seen = as_seen(images)  # (B, groups, 3, side, side)
             answers = torch.cat([self.answers(seen.flatten(0, 1), size) for size in SHARES], dim=1)
             return (answers.unflatten(0, seen.shape[:2]).mean(dim=1).sqrt() * LEVELS).round()
@@ -103,6 +104,11 @@ class Eye(nn.Module):
             for side in (z, -z)
         ]
         return torch.cat(cells, dim=1).flatten(1) / (STEPS * window**2)
+
+
+def in_full_precision(device: torch.device) -> AbstractContextManager[Any]:
+    """Whatever precision the caller asked for; where operations are only counted there is none to choose."""
+    return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)
 
 
 def as_seen(images: Tensor) -> Tensor:
@@ -229,7 +235,7 @@ class EyeClassifier(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Bytes (B, C, H, W) as any kind of number, to scores (B, classes), about 1 for the class and 0 for others."""
-        with torch.autocast(pixels.device.type, enabled=False):
+        with in_full_precision(pixels.device):
             return self.ridge(self.eye(pixels))
 
     def sums(self, images: Tensor, labels: Tensor, watch: Watch = lambda _: None) -> "Sums":
