@@ -61,6 +61,11 @@ def filters() -> dict[int, Bank]:
     return found
 
 
+def features_for(image_size: int, features: int) -> int:
+    """How many of these features images of a size have: those seen at half the side have a quarter."""
+    return features if image_size > SMALL_SIDE else -(-features // (4 * MULTIPLE)) * MULTIPLE
+
+
 def most_features() -> int:
     return MULTIPLE * min(len(filters()[size].kernels) // share for size, share in SHARES.items())
 

@@ -21,6 +21,7 @@ from gcab.model.eye import (
     Eye,
     EyeClassifier,
     Sums,
+    features_for,
     filters,
 )
 from gcab.model.eye import ridge as ridge_for
@@ -116,6 +117,12 @@ def test_more_features_begin_with_the_filters_of_fewer() -> None:
     few, many = Eye(SMALL)(images), Eye(2 * SMALL)(images)
     own = {tuple(column.tolist()) for column in few.T}
     assert own <= {tuple(column.tolist()) for column in many.T}
+
+
+@pytest.mark.parametrize(("image_size", "expected"), [(8, 1024), (16, 1024), (17, 4096), (32, 4096), (224, 4096)])
+def test_small_images_have_a_quarter_of_the_features(image_size: int, expected: int) -> None:
+    assert features_for(image_size, 4096) == expected
+    assert features_for(8, 32) == 32, "but as many as there can be at least"
 
 
 @pytest.mark.parametrize("features", [0, -32, 33, 10**6])
