@@ -94,7 +94,7 @@ def make_parser(given: Sequence[str]) -> Parser:
         added.set_defaults(call=call, parser=added)
         return added
 
-    demo = verb("demo", demo_verb, "train GCAB beside fine-tuning on handwritten digits and compare (about a minute)")
+    demo = verb("demo", demo_verb, "train GCAB and its baselines on handwritten digits and compare (about a minute)")
     demo.add_argument("--seed", type=int, default=1)
     demo.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR", help="where runs are kept (runs)")
 

@@ -273,8 +273,8 @@ def data_of(run: RunFolder, config: RunConfig, root: Path | None) -> Data:
     return data
 
 
-def make_evaluator(method: Method, data: Data, device: torch.device) -> Evaluator:
-    return Evaluator(method, TaskImages(data.test.images, data.scenario.relabel(data.test.labels)), device)
+def make_evaluator(method: Method, data: Data, device: torch.device, views: int = 1) -> Evaluator:
+    return Evaluator(method, TaskImages(data.test.images, data.scenario.relabel(data.test.labels)), device, views)
 
 
 WHOLE = "whole"  # the name of a method's own decision beside those of its parts
@@ -292,21 +292,21 @@ class Tested:
     classes: list[int]  # of each task
 
 
-def evaluate_run(run: RunFolder, root: Path | None, device: torch.device) -> Tested:
-    """Test the saved model of a run again."""
+def evaluate_run(run: RunFolder, root: Path | None, device: torch.device, views: int = 1) -> Tested:
+    """Test the saved model of a run again, with so many views of each image."""
     run.require_model()
     method, config, description = load_method(run.model)
     data = data_of(run, config, root)
-    evaluator = make_evaluator(method.to(device), data, device)
+    evaluator = make_evaluator(method.to(device), data, device, views)
     tasks = data.scenario.tasks if method.joint else data.scenario.tasks[: len(description["tasks"])]
     record, logits, labels = evaluator.record(tasks, {})
     decisions = evaluator.decisions(tasks)
-    views = accuracies(decisions, labels.numpy(), record["classes"])
+    parts = accuracies(decisions, labels.numpy(), record["classes"])
     recorded = [stored for stored in run.records("task") if stored["task"] == len(tasks)]
     return Tested(
         summary(results_from_records([record])),
         summary(results_from_records(recorded)),
-        {name: summary_of_view(record, view) for name, view in views.items()},
+        {name: summary_of_view(record, part) for name, part in parts.items()},
         {WHOLE: logits.numpy(), **decisions},
         labels.numpy(),
         record["classes"],

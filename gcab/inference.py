@@ -10,7 +10,8 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from gcab.methods.method import Method
+from gcab.errors import GcabError
+from gcab.methods.method import Method, Setting
 from gcab.model.compiling import compiled
 from gcab.model.low_precision import exchanged, linear_weights, lowered
 
@@ -20,13 +21,35 @@ WARM_UP = 3  # calls before recording
 Predict = Callable[[Tensor], Tensor]
 
 
-def fast_predictor(method: Method, bfloat16: bool = False, compile_blocks: bool = False) -> Predict:
+def check_views(setting: Setting, views: int) -> None:
+    """Refuse views that are none, or that say nothing about the image."""
+    if views not in (1, 2):
+        raise GcabError(f"views is {views}: give 1, or 2 for an image and its mirror image.")
+    if views == 2 and not setting.mirrors:
+        raise GcabError("to this model a mirrored image is another thing (augment.flip is false): leave views at 1.")
+
+
+def with_views(predict: Predict, setting: Setting, views: int) -> Predict:
+    """Logits averaged over the views of an image: 1 is the image as it is, 2 are it and its mirror image."""
+    check_views(setting, views)
+    if views == 1:
+        return predict
+
+    def average(images: Tensor) -> Tensor:
+        both = predict(torch.cat([images, images.flip(3)])).float()
+        return both.unflatten(0, (2, -1)).mean(dim=0)
+
+    return average
+
+
+def fast_predictor(method: Method, bfloat16: bool = False, compile_blocks: bool = False, views: int = 1) -> Predict:
     """Logits of normalised images on the method's device, for as long as the method does not learn.
 
     Compiling takes some seconds, on a GPU for each size of a batch, and pays where many images come.
     """
     predict = method.eval().predictor()
     module = predict if isinstance(predict, nn.Module) else method
+    predict = with_views(predict, method.setting, views)
     if next(iter(method.state_dict().values())).is_cuda:
         return Recorded(predict, module, bfloat16, compile_blocks)
     return partial(predicted, torch.compile(predict, dynamic=True) if compile_blocks else predict, bfloat16)

@@ -28,6 +28,7 @@ from gcab.data.folder import as_read, labelled_files
 from gcab.devices import choose_device
 from gcab.distillation import distilled
 from gcab.errors import GcabError
+from gcab.inference import with_views
 from gcab.lesson import Lesson, Observer, Study, logits_of, share_right
 from gcab.methods.method import Method, Task, TaskImages
 from gcab.model_folder import ModelFolder, number_of
@@ -249,26 +250,26 @@ class ContinualClassifier:
         self._become(*distilled(self, pixels, names, capacity, settings, watch))
         return self
 
-    def predict(self, images: Images) -> np.ndarray[Any, Any]:
-        """The most probable class of each image."""
-        best = self.logits(images).argmax(dim=1).tolist()
+    def predict(self, images: Images, views: int = 1) -> np.ndarray[Any, Any]:
+        """The most probable class of each image; with two `views` its mirror image is looked at, too."""
+        best = self.logits(images, views).argmax(dim=1).tolist()
         return np.array([self._labels[index] for index in best])
 
-    def predict_proba(self, images: Images) -> np.ndarray[Any, Any]:
+    def predict_proba(self, images: Images, views: int = 1) -> np.ndarray[Any, Any]:
         """Calibrated probabilities (n, classes), columns in the order of `classes`."""
-        return self._calibration.probabilities(self.logits(images)).numpy()
+        return self._calibration.probabilities(self.logits(images, views)).numpy()
 
     def unknown(self, images: Images) -> np.ndarray[Any, Any]:
         """(n,) from 0 to 1: the share of known images that look more familiar; zeros where too few were held out."""
         return self._calibration.unknown(self.logits(images)).numpy()
 
-    def logits(self, images: Images) -> Tensor:
+    def logits(self, images: Images, views: int = 1) -> Tensor:
         """(n, classes) on the host, before calibration."""
         method, pixels = self.method, as_images(images, self.image_size)
         if self._predict is None:
             with torch.autocast(self.device.type, enabled=False):  # it outlives the caller's precision
                 self._predict = method.predictor()
-        return logits_of(method, pixels, self.device, self._predict)
+        return logits_of(method, pixels, self.device, with_views(self._predict, method.setting, views))
 
     def save(self, folder: str | Path) -> None:
         """Write `model.json` and `weights.safetensors`; no image is among them, but for methods made to store some."""

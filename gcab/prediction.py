@@ -7,9 +7,10 @@ for prediction in predict_files(model, ["photos/", "one.jpg"]):
 
 import io
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Literal
@@ -20,6 +21,7 @@ from torch import Tensor
 from gcab.data.decode import read_image
 from gcab.errors import GcabError
 from gcab.image_sources import Photo, find_photos
+from gcab.inference import check_views
 from gcab.learner import ContinualClassifier, Label
 
 BATCH = 64
@@ -48,22 +50,31 @@ class Prediction:
     error: str | None = None
 
 
+Judgement = tuple[tuple[Guess, ...], float | None]  # the most probable classes and the unknown score
+Judge = Callable[[Tensor], list[Judgement]]  # of images as bytes
+
+
 def predict_files(
     model: ContinualClassifier,
     paths: Iterable[str | Path | Photo],
     batch: int = BATCH,
     top: int = TOP,
     precision: Precision = "float32",
+    views: int = 1,
 ) -> Iterator[Prediction]:
-    """One prediction for each image of the files, folders and patterns, in their order; bad images do not stop it."""
+    """One prediction for each image of the files, folders and patterns, in their order; bad images do not stop it.
+
+    With two `views` an image and its mirror image decide together.
+    """
     if batch < 1 or top < 1:
         raise GcabError(f"batch is {batch} and top is {top}: give 1 or more.")
+    check_views(model.method.setting, views)
     photos = (photo for path in paths for photo in ((path,) if isinstance(path, Photo) else find_photos([path])))
-    return _predictions(model, photos, batch, top, precision)
+    return _predictions(model, photos, batch, partial(judge, model, top=top, precision=precision, views=views))
 
 
 def _predictions(
-    model: ContinualClassifier, photos: Iterator[Photo], batch: int, top: int, precision: Precision
+    model: ContinualClassifier, photos: Iterator[Photo], batch: int, judge_all: Judge
 ) -> Iterator[Prediction]:
     """While one batch is predicted the next one is decoded, without the interpreter lock."""
     pool = ThreadPoolExecutor(min(16, os.cpu_count() or 1))
@@ -71,9 +82,9 @@ def _predictions(
         ready: Decoding = []
         while chunk := list(islice(photos, batch)):
             ahead = [(photo, pool.submit(decode, photo, model.image_size)) for photo in chunk]
-            yield from answers(model, ready, top, precision)
+            yield from answers(ready, judge_all)
             ready = ahead
-        yield from answers(model, ready, top, precision)
+        yield from answers(ready, judge_all)
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -87,11 +98,11 @@ def decode(photo: Photo, size: int) -> Tensor:
     return read_image(photo.source, size)
 
 
-def answers(model: ContinualClassifier, decoding: Decoding, top: int, precision: Precision) -> Iterator[Prediction]:
+def answers(decoding: Decoding, judge_all: Judge) -> Iterator[Prediction]:
     """The predictions of one batch."""
     found = [(photo, future.exception() or future.result()) for photo, future in decoding]
     images = [image for _, image in found if isinstance(image, Tensor)]
-    judged = iter(judge(model, torch.stack(images), top, precision) if images else ())
+    judged = iter(judge_all(torch.stack(images)) if images else ())
     for photo, image in found:
         if isinstance(image, Tensor):
             guesses, unknown = next(judged)
@@ -101,12 +112,12 @@ def answers(model: ContinualClassifier, decoding: Decoding, top: int, precision:
 
 
 def judge(
-    model: ContinualClassifier, images: Tensor, top: int, precision: Precision
-) -> list[tuple[tuple[Guess, ...], float | None]]:
+    model: ContinualClassifier, images: Tensor, top: int, precision: Precision, views: int = 1
+) -> list[Judgement]:
     """For each of (n, 3, size, size) bytes the most probable classes and the unknown score."""
     try:
         with torch.autocast(model.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
-            logits = model.logits(images)
+            logits = model.logits(images, views)
     except torch.OutOfMemoryError:
         raise GcabError(f"{len(images)} images at once do not fit on {model.device}: give a smaller batch.") from None
     task_of = [task.index + 1 for task in model.tasks for _ in task.names]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from gcab.commands.verbs import AddVerb, say
+from gcab.commands.verbs import AddVerb, add_views, say
 from gcab.errors import GcabError
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def register(verb: AddVerb) -> None:
     evaluate.add_argument("run", type=Path, metavar="RUN", help="a run folder")
     evaluate.add_argument("--data", type=Path, metavar="DIR", help="folder of the data set")
     evaluate.add_argument("--heads", action="store_true", help="also who answers for whose images, and how sure")
+    add_views(evaluate)
     evaluate.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
 
 
@@ -46,10 +47,11 @@ def evaluate_verb(verb: argparse.Namespace, console: Console) -> None:
     check_log(run)
     if verb.heads and len(run.tasks) < 2:
         raise GcabError("--heads compares tasks, and this run has one: leave it out.")
-    tested = evaluate_run(run, verb.data, choose_device(verb.device))
+    tested = evaluate_run(run, verb.data, choose_device(verb.device), verb.views)
+    recorded = "recorded" if verb.views == 1 else "recorded with one view"
     for name in ACCURACIES:
         before = "nothing" if tested.recorded[name] is None else f"{tested.recorded[name]:.2f} %"
-        say(console, f"{name}: {tested.now[name]:.2f} % (recorded {before})")
+        say(console, f"{name}: {tested.now[name]:.2f} % ({recorded} {before})")
     for part, alone in tested.parts.items():
         say(console, f"{part}: {' / '.join(f'{alone[name]:.2f}' for name in ACCURACIES)} %")
     if verb.heads:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from rich.console import Console
 
 from gcab.commands.prediction_formats import FORMATS
-from gcab.commands.verbs import AddVerb, positive
+from gcab.commands.verbs import AddVerb, add_views, positive
 from gcab.errors import GcabError
 
 EPILOG = """\
@@ -51,6 +51,7 @@ def register(verb: AddVerb) -> None:
     parser.add_argument("--batch", type=positive, default=64, metavar="N", help="images predicted at once (64)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="(float32)")
+    add_views(parser)
 
 
 def share(text: str) -> float:
@@ -73,13 +74,14 @@ def predict_verb(verb: argparse.Namespace, console: Console) -> int:
     model = ContinualClassifier.load(verb.model, device=verb.device)
     top = min(verb.top, len(model.classes))
     photos = find_photos(verb.images, sys.stdin.buffer)
+    predictions = predict_files(model, photos, verb.batch, top, verb.precision, verb.views)
     errors = Console(stderr=True)
     output = FORMATS[verb.form or "table"](console, errors, model, top, verb.unknown)
     done = failed = 0
     try:
         with warnings.catch_warnings(), counter(errors, shown=not console.is_terminal) as count:
             warnings.simplefilter("ignore")  # decoders warn of oddities that do not matter here
-            for prediction in predict_files(model, photos, verb.batch, top, verb.precision):
+            for prediction in predictions:
                 output.write(prediction)
                 done += 1
                 failed += prediction.error is not None

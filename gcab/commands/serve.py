@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gcab.commands.verbs import AddVerb, positive, say
+from gcab.commands.verbs import AddVerb, add_views, positive, say
 from gcab.errors import GcabError
 from gcab.serve.limits import MEBI, Limits
 
@@ -39,6 +39,7 @@ def register(verb: AddVerb) -> None:
     serve.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
     serve.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="(float32)")
     serve.add_argument("--compile", action="store_true", help="compile the network first: a slow start, then faster")
+    add_views(serve)
     usual, bounds = Limits(), serve.add_argument_group("limits")
     for flag, value, meaning in (
         ("--max-body", usual.body_bytes // MEBI, "MiB of one request"),
@@ -78,7 +79,8 @@ def serve_verb(verb: argparse.Namespace, console: Console) -> None:
     with listen(verb.host, verb.port) as listener:
         if verb.compile:
             say(console, f"{verb.model}  compiling the network, which takes about a minute")
-        service = Service(verb.model, Inference(verb.device, verb.precision, verb.compile), limits, verb.allow_teach)
+        inference = Inference(verb.device, verb.precision, verb.compile, verb.views)
+        service = Service(verb.model, inference, limits, verb.allow_teach)
         model = service.model
         what = f"{service.describe()['name']} (generation {model.generation}, {len(model.classes)} classes)"
 

@@ -30,6 +30,12 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def add_views(parser: argparse.ArgumentParser) -> None:
+    """How often an image is looked at."""
+    meaning = "2: an image and its mirror image decide together, in twice the time (1)"
+    parser.add_argument("--views", type=int, choices=(1, 2), default=1, help=meaning)
+
+
 def settings_of(texts: Sequence[str]) -> dict[str, str]:
     """KEY=VALUE, several times; the later one wins."""
     settings = {}

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from gcab.evaluation.metrics import accuracy_row
+from gcab.inference import Predict, with_views
 from gcab.methods.method import Method, Task, TaskImages, parameter_count, pooled, state_bytes
 from gcab.model.projectors import relative_drift
 from gcab.ranks import shared_work
@@ -25,6 +26,7 @@ class Evaluator:
     method: Method
     test: TaskImages  # of all tasks, labels in order of arrival
     device: torch.device
+    image_views: int = 1  # of each image that is decided on
 
     def images_of(self, task: Task) -> Tensor:
         labels = self.test.labels
@@ -48,7 +50,11 @@ class Evaluator:
     def predict(self, tasks: tuple[Task, ...]) -> tuple[Tensor, Tensor]:
         """Logits over the classes seen and labels, for the test images of those tasks."""
         seen = self.seen(tasks)
-        return self.apply(self.method.predictor(), self.test.images[seen]), self.test.labels[seen]
+        return self.decide(self.method.predictor(), self.test.images[seen]), self.test.labels[seen]
+
+    def decide(self, predict: Predict, images: Tensor) -> Tensor:
+        """Logits of all views of each image together."""
+        return self.apply(with_views(predict, self.method.setting, self.image_views), images)
 
     def record(self, tasks: tuple[Task, ...], references: dict[int, Tensor]) -> tuple[dict[str, Any], Tensor, Tensor]:
         """The "task" record after the last of `tasks`, with the logits and labels it was made from."""
@@ -86,7 +92,7 @@ class Evaluator:
             assert features is not None
             return torch.stack([decide(images, features).float() for decide in parts.values()], dim=1)
 
-        logits = self.apply(side_by_side, self.test.images[self.seen(tasks)]).numpy()
+        logits = self.decide(side_by_side, self.test.images[self.seen(tasks)]).numpy()
         return {name: logits[:, position] for position, name in enumerate(parts)}
 
     def seen(self, tasks: tuple[Task, ...]) -> Tensor:

@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from gcab.methods.method import Batch, Method, Progress, Setting, Task, TaskImages
-from gcab.model.eye import EyeClassifier
+from gcab.model.eye import EyeClassifier, features_for
 
 
 @dataclass(frozen=True)
 class EyeOptions:
     """How much it sees, and how its sums are kept."""
 
-    features: int = 4096  # the sums take 2 bytes for each pair of them
+    features: int = 4096  # a quarter for images of at most 16 pixels; the sums take 2 bytes for each pair of them
     forgettable: bool = False  # sums of every class by itself, so that one can be forgotten without its images
 
 
@@ -31,7 +31,8 @@ class Eye(Method):
 
     def __init__(self, setting: Setting, options: EyeOptions) -> None:
         super().__init__(setting, options)
-        self.eye = EyeClassifier(options.features, setting.mirrors, options.forgettable)
+        features = features_for(setting.image_size, options.features)
+        self.eye = EyeClassifier(features, setting.mirrors, options.forgettable)
 
     def grow(self, task: Task) -> None:
         self.eye.ridge.grow(task.classes)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from gcab.errors import GcabError
 from gcab.methods.method import Batch, Method, Progress, Setting, Task, TaskImages, View, binary_cross_entropy
-from gcab.model.eye import ExactRidge, EyeClassifier
+from gcab.model.eye import ExactRidge, EyeClassifier, features_for
 from gcab.model.folded import FoldedDecoder, Pass, fast_logits, pass_logits, passes_of
 from gcab.model.frozen import Frozen
 from gcab.model.gates import Gate
@@ -43,7 +43,7 @@ class GcabOptions:
     gate_limit: float = 6.0  # embeddings are clamped to ± this; 0: not clamped (text: not mentioned)
     statistics: bool = False  # class statistics join the heads' decision; not in the paper
     statistics_pooled: bool = False  # their covariance is that of all tasks, not of the newest
-    eye: int = 0  # features of a fixed eye that joins the decision, too; 0: none
+    eye: int = 0  # features of a fixed eye that joins the decision, too, as `--method eye` counts them; 0: none
     referee: bool = False  # weighs opinions by temperatures from held-out images; else the two options below do
     statistics_weight: float = 1.0
     statistics_meet: Literal["probabilities", "logits"] = "probabilities"  # log P(class | task) of heads, or logits
@@ -104,7 +104,8 @@ class Gcab(Method):
             raise GcabError("options.eye needs options.referee: set it to true, or eye to 0.")
         self.network = GatedNetwork(setting.encoder, setting.image_size, options.network)
         self.statistics = ClassStatistics(self.network.tokens_per_image, self.network.width, options.statistics_pooled)
-        self.eye = EyeClassifier(options.eye, setting.mirrors) if options.eye else None
+        features = features_for(setting.image_size, options.eye)
+        self.eye = EyeClassifier(features, setting.mirrors) if options.eye else None
         self.referee = Referee(self.opinions()) if options.referee else None
         self.seen: list[ExactRidge] = []  # what the eye will know after the current task, once it has looked
         self.teacher: Frozen | None = None

@@ -61,6 +61,11 @@ def filters() -> dict[int, Bank]:
     return found
 
 
+def features_for(image_size: int, features: int) -> int:
+    """How many of these features images of a size have: those seen at half the side have a quarter."""
+    return features if image_size > SMALL_SIDE else -(-features // (4 * MULTIPLE)) * MULTIPLE
+
+
 def most_features() -> int:
     return MULTIPLE * min(len(filters()[size].kernels) // share for size, share in SHARES.items())
 
@@ -77,8 +82,8 @@ class Eye(nn.Module):
         self.features = features
         for size, share in SHARES.items():
             for name, values in filters()[size]._asdict().items():
-                some = values[: share * features // MULTIPLE].clone().to(torch.get_default_device())
-                self.register_buffer(f"{name}{size}", some, persistent=False)
+                chosen = values[: share * features // MULTIPLE].to(torch.get_default_device(), copy=True)
+                self.register_buffer(f"{name}{size}", chosen, persistent=False)
 
     @property
     def device(self) -> torch.device:
@@ -86,7 +91,7 @@ class Eye(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Bytes (B, C, H, W) as any kind of number, to features (B, F), whole numbers as float32."""
-        with unrounded(images.device):
+        with in_full_precision(images.device):
             seen = as_seen(images)  # (B, groups, 3, side, side)
             answers = torch.cat([self.answers(seen.flatten(0, 1), size) for size in SHARES], dim=1)
             return (answers.unflatten(0, seen.shape[:2]).mean(dim=1).sqrt() * LEVELS).round()
@@ -106,8 +111,8 @@ class Eye(nn.Module):
         return torch.cat(cells, dim=1).flatten(1) / (STEPS * window**2)
 
 
-def unrounded(device: torch.device) -> AbstractContextManager[Any]:
-    """No lower precision, whatever the caller's is."""
+def in_full_precision(device: torch.device) -> AbstractContextManager[Any]:
+    """Whatever precision the caller asked for."""
     lowered = any(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda"))
     return torch.autocast(device.type, enabled=False) if lowered else nullcontext()
 
@@ -236,7 +241,7 @@ class EyeClassifier(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Bytes (B, C, H, W) as any kind of number, to scores (B, classes), about 1 for the class and 0 for others."""
-        with unrounded(pixels.device):
+        with in_full_precision(pixels.device):
             return self.ridge(self.eye(pixels))
 
     def sums(self, images: Tensor, labels: Tensor, watch: Watch = lambda _: None) -> "Sums":

@@ -28,6 +28,7 @@ class Inference:
     device: str = "auto"
     precision: Precision = "float32"
     compiled: bool = False
+    views: int = 1  # of each image, as `with_views` averages them
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ class ServedModel:
         self.taught, self.method_name, self.precision = classifier.taught, classifier.config.method, inference.precision
         encoder = self.method.setting.encoder
         self.features_per_image = encoder.tokens(self.image_size) * encoder.width
-        self.predictor = fast_predictor(self.method, inference.precision == "bfloat16", inference.compiled)
+        bfloat16 = inference.precision == "bfloat16"
+        self.predictor = fast_predictor(self.method, bfloat16, inference.compiled, inference.views)
 
     @classmethod
     def load(cls, folder: Path, inference: Inference) -> "ServedModel":

@@ -148,13 +148,11 @@ def test_all_knowledge_is_in_the_state(finished: FinishedRun) -> None:
 
 def test_the_loss_terms_are_named_and_have_gradients(finished: FinishedRun) -> None:
     epochs = finished.run.records("epoch")
+    assert bool(epochs) == finished.method.trains
     for record in epochs:
         assert "classification" in record["losses"]
         assert all(isinstance(loss, float) for loss in record["losses"].values())
     method, _, data = one_more_task(finished)
-    if not method.trains:
-        assert not epochs
-        return
     generator = torch.Generator().manual_seed(8)
     with torch.no_grad():  # away from the special point where a new task begins
         for parameter in method.parameters():
@@ -163,7 +161,7 @@ def test_the_loss_terms_are_named_and_have_gradients(finished: FinishedRun) -> N
     method.train()
     terms = method.loss(method.batch(method.setting.normalise(data.images), data.labels), Progress(torch.tensor(0), 4))
     if not method.joint:
-        assert terms.keys() == epochs[-1]["losses"].keys()
+        assert terms.keys() == (epochs[-1]["losses"].keys() if epochs else set())
     for name in terms:
         method.zero_grad()
         value = method.loss(
@@ -184,7 +182,6 @@ def test_training_moves_what_may_learn_and_nothing_else(finished: FinishedRun) -
     train(method, task, data, finished.config)
     moved = set(differing(before, {name: parameter.detach() for name, parameter in method.named_parameters()}))
     assert moved <= learning - owned
-    assert bool(learning) == method.trains
     assert len(moved) >= 0.8 * len(learning - owned), f"not moved: {sorted(learning - owned - moved)}"
 
 
@@ -242,7 +239,7 @@ def tensors_in(value: Any) -> bool:
     return isinstance(value, Tensor | TaskImages)
 
 
-@pytest.mark.parametrize("case", [case for case in PROFILES if methods()[case.method].trains], ids=str)
+@pytest.mark.parametrize("case", PROFILES, ids=str)
 def test_the_seed_alone_decides_the_initial_weights(case: Case, tmp_path: Path) -> None:
     def initial(seed: int, surroundings: int) -> dict[str, Tensor]:
         config = case.config(seed)
@@ -256,7 +253,7 @@ def test_the_seed_alone_decides_the_initial_weights(case: Case, tmp_path: Path) 
     first, again, other = initial(1, 0), initial(1, 1), initial(2, 0)
     assert differing(first, again) == [], "the same seed gave other weights"
     same = sum(int((value == other[name]).sum()) for name, value in first.items())
-    assert same < 0.5 * sum(value.numel() for value in first.values()), "another seed gave the same weights"
+    assert same <= 0.5 * sum(value.numel() for value in first.values()), "another seed gave the same weights"
 
 
 @pytest.mark.parametrize("case", PROFILES, ids=str)
@@ -271,8 +268,7 @@ def test_every_method_learns(case: Case) -> None:
     method.begin_task(task)
     epochs = train(method, task, images, config)
     finish(method, task, images, config.seed)
-    assert bool(epochs) == method.trains
-    if epochs:
+    if method.trains:
         assert epochs[-1].losses["classification"] < 0.8 * epochs[0].losses["classification"]
     with torch.inference_mode():
         logits = method.predict(method.setting.normalise(images.images))

@@ -24,9 +24,9 @@ def profile_options(profile: str) -> GcabOptions:
     options: dict[str, Any] = {}
     network: dict[str, Any] = {}
     for key, value in Gcab.profiles[profile].items():
-        path = key.split(".")
-        if path[0] == "options":
-            (network if path[1] == "network" else options)[path[-1]] = value
+        part, *path = key.split(".")
+        if part == "options":
+            (network if path[0] == "network" else options)[path[-1]] = value
     return GcabOptions(**options, network=NetworkOptions(**network))
 
 

@@ -9,9 +9,11 @@ import torch
 from networks import IMAGE_SIZE, profile_options, scramble, setting, tasks_of
 from torch import Tensor
 
-from gcab.methods.gcab import Gcab, GcabOptions
+from gcab.methods.gcab import UNCOMPENSATED, Gcab, GcabOptions
 from gcab.methods.method import TaskImages
-from gcab.model.statistics import ClassStatistics, linear_motion, shrunk_covariance
+from gcab.model.referee import EYE, HEADS, STATISTICS
+from gcab.model.statistics import ClassStatistics, Motion, shrunk
+from gcab.model.triangle import symmetric
 
 TOKENS, WIDTH = 16, 3  # a 4 x 4 grid of tokens: four cells
 SIZES = (2, 3)
@@ -23,8 +25,8 @@ def random_features(count: int, seed: int) -> Tensor:
     return torch.randn(count, TOKENS, WIDTH, generator=generator) * scale + 1
 
 
-def statistics_of(features: Tensor, labels: Tensor, classes: int) -> ClassStatistics:
-    statistics = ClassStatistics(TOKENS, WIDTH)
+def statistics_of(features: Tensor, labels: Tensor, classes: int, pooled: bool = False) -> ClassStatistics:
+    statistics = ClassStatistics(TOKENS, WIDTH, pooled)
     statistics.grow(classes)
     statistics.fit(statistics.pool(features), labels)
     return statistics
@@ -52,7 +54,7 @@ def test_the_score_is_the_log_density_but_for_what_all_classes_share() -> None:
     x = statistics.pool(features).flatten(1).double().numpy()
     means = np.stack([x[labels.numpy() == label].mean(axis=0) for label in range(3)])
     spread = np.stack([row - means[label] for row, label in zip(x, labels.tolist(), strict=True)])
-    inverse = np.linalg.inv(shrunk_covariance(torch.from_numpy(spread)).numpy())
+    inverse = np.linalg.inv(shrunk(torch.from_numpy(spread.T @ spread / 40), 40).numpy())
     asked = random_features(5, seed=3)
     scores = statistics(asked).double().numpy()
     for row, image in enumerate(statistics.pool(asked).flatten(1).double().numpy()):
@@ -76,10 +78,8 @@ def test_shrinkage_is_the_published_formula_and_grows_with_fewer_images() -> Non
     share = ((1 - 2 / p) * squares + trace**2) / ((n + 1 - 2 / p) * (squares - trace**2 / p))
     expected = (1 - share) * sample + (share * trace / p + 1e-9) * np.eye(p)
     assert 0 < share < 1
-    assert np.allclose(shrunk_covariance(spread).numpy(), expected)
-    few, many = (
-        shrunk_covariance(spread[:count])[0, 1] / (spread[:count].T @ spread[:count] / count)[0, 1] for count in (5, 30)
-    )
+    assert np.allclose(shrunk(torch.from_numpy(sample), 30).numpy(), expected)
+    few, many = (shrunk(torch.from_numpy(sample), count)[0, 1] / sample[0, 1] for count in (5, 30))
     assert few < many, "fewer images: less of the off-diagonal is believed"
 
 
@@ -88,14 +88,129 @@ def test_features_that_never_vary_give_finite_scores() -> None:
     assert bool(statistics(random_features(3, seed=6)).isfinite().all())
 
 
-def test_motion_finds_a_linear_map_and_nothing_where_nothing_moved() -> None:
-    before = random_features(200, seed=7).flatten(0, 1)
-    turn = torch.tensor([[0.0, 1.0, 0.2], [-1.0, 0.5, 0.0], [0.3, 0.0, 2.0]])
-    motion = linear_motion(before, before @ turn + 3)
-    assert torch.allclose(motion[:-1].float(), turn, atol=0.1)
-    still = linear_motion(before, before)
-    assert torch.allclose(still[:-1], torch.eye(3, dtype=torch.float64), atol=1e-6)
-    assert torch.allclose(still[-1], torch.zeros(3, dtype=torch.float64), atol=1e-6)
+def within_class_scatter(x: Tensor, labels: Tensor) -> Tensor:
+    """Σ (x - μ_c)(x - μ_c)ᵀ, one image after the other."""
+    total = torch.zeros(x.shape[1], x.shape[1], dtype=torch.float64)
+    for label in labels.unique():
+        own = x[labels == label].double()
+        for row in own:
+            total += torch.outer(row - own.mean(dim=0), row - own.mean(dim=0))
+    return total
+
+
+def close(one: Tensor, other: Tensor, tolerance: float) -> bool:
+    """Relative to the largest number."""
+    return float((one.double() - other.double()).abs().max()) <= tolerance * float(other.double().abs().max())
+
+
+@pytest.mark.parametrize("transported", [False, True])
+def test_where_nothing_moves_the_covariance_is_that_of_all_images(transported: bool) -> None:
+    features, labels = random_features(90, seed=20), torch.arange(90) % 5
+    features += labels[:, None, None]
+    statistics, shown = ClassStatistics(TOKENS, WIDTH, pooled=True), 0
+    for classes in SIZES:
+        new = (labels >= shown) & (labels < shown + classes)
+        pooled = statistics.pool(features[new])
+        statistics.grow(classes)
+        if transported:
+            statistics.transport(pooled, pooled)
+        statistics.fit(pooled, labels[new])
+        shown += classes
+    expected = within_class_scatter(statistics.pool(features).flatten(1), labels)
+    assert int(statistics.images) == 90
+    assert close(symmetric(statistics.scatter), expected, 1e-5)
+    at_once = statistics_of(features, labels, 5, pooled=True)
+    asked = random_features(6, seed=21)
+    assert torch.allclose(statistics(asked), at_once(asked), rtol=1e-4, atol=1e-2)
+
+
+def turned_and_shifted(size: int, seed: int) -> tuple[Tensor, Tensor]:
+    """A motion that is neither small nor a rotation, in double precision."""
+    random = torch.Generator().manual_seed(seed)
+    turn = torch.eye(size, dtype=torch.float64) + 0.3 * torch.randn(size, size, dtype=torch.float64, generator=random)
+    return turn, torch.randn(size, dtype=torch.float64, generator=random)
+
+
+def test_a_motion_is_ridge_regression_drawn_towards_the_identity() -> None:
+    """The textbook form: least squares with √r of the identity as further images, r a thousandth of the mean power."""
+    x = random_features(50, seed=22).flatten(1)[:, :6].double()
+    turn, shift = turned_and_shifted(6, seed=23)
+    y = x @ turn + shift + torch.randn(50, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(24))
+    motion = Motion(x, y)
+    a, b = x - x.mean(dim=0), y - y.mean(dim=0)
+    anchor = (1e-3 * a.square().sum(dim=0).mean()).sqrt() * torch.eye(6, dtype=torch.float64)
+    expected = torch.linalg.lstsq(torch.cat([a, anchor]), torch.cat([b, anchor])).solution
+    assert close(motion.turn, expected, 1e-9)
+    rest = b - a @ expected
+    assert close(motion.unexplained, rest.T @ rest / 50, 1e-9)
+    assert close(motion(x), y.mean(dim=0) + a @ expected, 1e-9)
+
+
+def test_where_nothing_moves_a_motion_moves_nothing() -> None:
+    x = random_features(40, seed=25).flatten(1)
+    still = Motion(x, x)
+    assert close(still.turn, torch.eye(TOKENS * WIDTH), 1e-9)
+    assert close(still(x.double()), x, 1e-9)
+
+
+def test_a_linear_motion_carries_means_and_scatter_to_where_the_images_went() -> None:
+    """As if the old images were still there to be measured again: seen with new images of the same spread."""
+    old, labels = random_features(80, seed=26), torch.arange(80) % 2
+    old[labels == 1] += 2
+    statistics = statistics_of(old, labels, 2, pooled=True)
+    size = statistics.cells * WIDTH
+    turn, shift = turned_and_shifted(size, seed=27)
+    new = statistics.pool(random_features(400, seed=28)).flatten(1).double()
+    before, after = (x.float().view(-1, statistics.cells, WIDTH) for x in (new, new @ turn + shift))
+    statistics.transport(before, after)
+    moved = statistics.pool(old).flatten(1).double() @ turn + shift
+    for label in range(2):
+        assert close(statistics.means[label].flatten(), moved[labels == label].mean(dim=0), 0.01)
+    assert close(symmetric(statistics.scatter), within_class_scatter(moved, labels), 0.02)
+
+
+def test_what_a_motion_leaves_unexplained_widens_the_classes() -> None:
+    statistics = statistics_of(random_features(80, seed=29), torch.arange(80) % 2, 2, pooled=True)
+    before = symmetric(statistics.scatter)
+    x = statistics.pool(random_features(400, seed=30))
+    noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(31))
+    statistics.transport(x, x + noise)
+    added = (symmetric(statistics.scatter) - before).diagonal() / 80
+    assert bool(((added > 0.7) & (added < 1.4)).all()), "each image's unexplained variance is about 1"
+
+
+def awkward(count: int, seed: int) -> Tensor:
+    """Pooled features (n, 1, 6) that textbooks warn of: constant, twice the same, and of scales 1e-4 and 1e4."""
+    random = torch.Generator().manual_seed(seed)
+    plain = torch.randn(count, 6, generator=random)
+    plain[:, 1] = 7.0
+    plain[:, 3] = plain[:, 2]
+    return (plain * torch.tensor([1.0, 1.0, 1.0, 1.0, 1e-4, 1e4]))[:, None]
+
+
+def test_awkward_features_stay_finite_and_classes_are_found() -> None:
+    labels = torch.arange(60) % 2
+    first, second = awkward(60, seed=32), awkward(60, seed=33)
+    first[labels == 1, 0, 5] += 6e4
+    second[:, 0, 5] -= 12e4
+    second[labels == 1, 0, 5] -= 6e4
+    statistics = ClassStatistics(1, 6, pooled=True)
+    statistics.grow(2)
+    statistics.fit(first, labels)
+    assert torch.equal(statistics(first).argmax(dim=1), labels)
+    statistics.grow(2)
+    statistics.transport(second, 2 * second + 1)
+    statistics.fit(2 * second + 1, 2 + labels)
+    for buffer in statistics.buffers():
+        assert bool(buffer.isfinite().all())
+    spread = torch.linalg.eigvalsh(symmetric(statistics.scatter))
+    assert float(spread.min()) > -1e-6 * float(spread.max()), "a scatter is never negative"
+    for label in range(2):
+        expected = 2 * first[labels == label, 0, 5].mean() + 1
+        assert float(statistics.means[label, 0, 5]) == pytest.approx(float(expected), abs=0.01 * 6e4)
+        assert float(statistics.means[label, 0, 1]) == pytest.approx(15.0), "what never varies moves as it was seen to"
+    assert torch.equal(statistics(2 * first + 1).argmax(dim=1), labels)
+    assert torch.equal(statistics(2 * second + 1).argmax(dim=1), 2 + labels)
 
 
 def test_means_travel_with_the_encoder() -> None:
@@ -127,7 +242,13 @@ def test_growing_keeps_what_is_known() -> None:
     statistics.grow(3)
     assert statistics(asked).shape == (4, 5)
     assert torch.allclose(statistics(asked)[:, :2], before, rtol=1e-5)
-    assert statistics.nbytes() == 4 * (5 * 4 * WIDTH * 2 + 5)
+    size = 4 * WIDTH
+    assert statistics.nbytes() == 4 * (5 * size * 2 + 5)
+    assert ClassStatistics(TOKENS, WIDTH, pooled=True).nbytes() == 4 * size * (size + 1) // 2 + 8
+
+
+EXTENDED = replace(profile_options("extended"), eye=128)
+WEIGHED = replace(EXTENDED, eye=0, referee=False)  # as models before 0.2.0 decide
 
 
 def learned(options: GcabOptions) -> tuple[Gcab, Tensor]:
@@ -145,7 +266,7 @@ def learned(options: GcabOptions) -> tuple[Gcab, Tensor]:
 
 @pytest.mark.parametrize("meet", ["logits", "probabilities"])
 def test_the_decision_adds_weighted_statistics_to_what_the_heads_say(meet: Literal["logits", "probabilities"]) -> None:
-    options = replace(profile_options("extended"), statistics_weight=0.7, statistics_meet=meet)
+    options = replace(WEIGHED, statistics_weight=0.7, statistics_meet=meet)
     method, images = learned(options)
     with torch.no_grad():
         features = method.features(images)
@@ -157,26 +278,40 @@ def test_the_decision_adds_weighted_statistics_to_what_the_heads_say(meet: Liter
         assert torch.allclose(method.predictor()(images), expected, atol=1e-4)
 
 
-def test_each_part_of_the_decision_can_be_seen_alone() -> None:
-    method, images = learned(profile_options("extended"))
+def test_the_decision_is_what_the_referee_makes_of_all_opinions() -> None:
+    method, images = learned(EXTENDED)
+    assert method.referee is not None
+    method.referee.weights.copy_(torch.tensor([0.5, 0.25, 2.0]))
     with torch.no_grad():
         features = method.features(images)
-        views = {name: decide(features) for name, decide in method.views().items()}
+        said = {name: decide(images, features) for name, decide in method.views().items()}
+        expected = 0.5 * said[HEADS] + 0.25 * said[STATISTICS] + 2.0 * said[EYE]
+        assert torch.allclose(method.predict(images), expected, atol=1e-4)
+        assert torch.allclose(method.predictor()(images), expected, atol=1e-4)
+
+
+def test_each_part_of_the_decision_can_be_seen_alone() -> None:
+    method, images = learned(EXTENDED)
+    assert method.eye is not None
+    with torch.no_grad():
+        features = method.features(images)
+        views = {name: decide(images, features) for name, decide in method.views().items()}
         network = method.network
         expected = {
-            "heads, not compensated": network.logits(network.spaces(features, compensate=False)),
-            "heads": network.logits(network.spaces(features, compensate=True)),
-            "statistics": method.statistics(features),
+            UNCOMPENSATED: network.logits(network.spaces(features, compensate=False)),
+            HEADS: network.logits(network.spaces(features, compensate=True)),
+            STATISTICS: method.statistics(features),
+            EYE: method.eye(method.setting.pixels(images)),
         }
     assert list(views) == list(expected)
     assert all(torch.allclose(views[name], expected[name], atol=1e-4) for name in views)
-    assert not torch.allclose(views["heads"], views["heads, not compensated"], atol=1e-2)
-    assert set(learned(replace(profile_options("extended"), statistics=False))[0].views()) == {"heads, not compensated"}
-    assert learned(replace(profile_options("extended"), statistics=False, compensation=False))[0].views() == {}
+    assert not torch.allclose(views[HEADS], views[UNCOMPENSATED], atol=1e-2)
+    assert set(learned(replace(WEIGHED, statistics=False))[0].views()) == {UNCOMPENSATED}
+    assert learned(replace(WEIGHED, statistics=False, compensation=False))[0].views() == {}
 
 
 def test_switched_off_nothing_is_kept_and_the_heads_decide_alone() -> None:
-    method, images = learned(replace(profile_options("extended"), statistics=False))
+    method, images = learned(replace(WEIGHED, statistics=False, statistics_pooled=False))
     with torch.no_grad():
         expected = method.network.logits(method.network.spaces(method.features(images), compensate=True))
         assert torch.equal(method.predict(images), expected)
@@ -188,7 +323,7 @@ def test_without_compensation_the_means_stay_where_they_were(drift: Literal["pfr
     """The teacher moves with the encoder only where compensation asks for it."""
     means = {}
     for compensation in (False, True):
-        options = replace(profile_options("extended"), compensation=compensation, drift=drift)
+        options = replace(WEIGHED, compensation=compensation, drift=drift)
         torch.manual_seed(14)
         method = Gcab(setting(), options)
         first, second = tasks_of(*SIZES)

@@ -1,21 +1,27 @@
 """Predictions for servers are those of the training-time model, within a stated tolerance."""
 
+import os
+from dataclasses import replace
+
 import pytest
 import torch
 
 from gcab.assemble import build_method
 from gcab.config import PROFILES, resolve
+from gcab.errors import GcabError
 from gcab.inference import LARGEST, fast_predictor
 from gcab.methods.method import Method, Task, TaskImages
 from gcab.training.trainer import finish, grow
 
 FLOAT32, BFLOAT16 = 1e-5, 5e-2  # of the largest logit
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
+SLOW = pytest.mark.skipif("GCAB_SLOW" not in os.environ, reason="compiles for minutes: set GCAB_SLOW=1 to run it")
 
 
 def learned(name: str, profile: str, device: str) -> Method:
     """Three tasks with random gates, heads and projectors."""
-    config = resolve("digits/5", name, profile, changes={"encoder.width": 64, "encoder.blocks": 2})
+    changes = {"encoder.width": 64, "encoder.blocks": 2, "augment.flip": True}
+    config = resolve("digits/5", name, profile, changes=changes)
     method, random = build_method(config).to(device), torch.Generator().manual_seed(3)
     images = torch.randint(0, 256, (24, 3, 8, 8), dtype=torch.uint8, generator=random)
     for index in range(3):
@@ -51,3 +57,20 @@ def test_batches_larger_than_the_largest_go_in_parts(device: str) -> None:
     assert found.shape == (LARGEST + 3, 6)
     with torch.inference_mode():
         assert error(found[-3:], method.predict(images[-3:])) <= FLOAT32
+
+
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=SLOW)])
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", ["gcab", "eye", "untrained", "finetune"])
+def test_two_views_are_averaged_however_fast(name: str, device: str, compiled: bool) -> None:
+    method = learned(name, "extended", device)
+    predict = fast_predictor(method, compile_blocks=compiled, views=2)
+    for count in (1, 3):
+        images = torch.randn(count, 3, 8, 8, generator=torch.Generator().manual_seed(count)).to(device)
+        with torch.inference_mode():
+            expected = (method.predict(images) + method.predict(images.flip(3))) / 2
+        assert error(predict(images), expected) <= FLOAT32
+        assert error(predict(images.flip(3)), expected) <= FLOAT32
+    method.setting = replace(method.setting, mirrors=False)
+    with pytest.raises(GcabError, match="a mirrored image is another thing"):
+        fast_predictor(method, views=2)

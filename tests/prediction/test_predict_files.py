@@ -127,7 +127,7 @@ def test_few_images_in_bfloat16(model: ContinualClassifier, tmp_path: Path) -> N
 
 
 def test_a_device_that_is_too_small(model: ContinualClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_: object) -> Tensor:
+    def full(*_: object) -> Tensor:
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(model, "logits", full)

@@ -327,7 +327,7 @@ def test_growth_and_end_draw_from_their_own_seeds() -> None:
         def grow(self, task: Task) -> None:  # noqa: ARG002
             drawn.append(torch.rand(()).item())
 
-        def end_task(self, task: Task, data: TaskImages) -> None:  # noqa: ARG002
+        def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:  # noqa: ARG002
             drawn.append(torch.rand(()).item())
 
     for task, seed in ((FIRST, 1), (FIRST, 1), (TASK, 1), (FIRST, 2)):

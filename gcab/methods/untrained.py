@@ -1,0 +1,57 @@
+"""An encoder that never learns, with class statistics of what it happens to see: what training is worth.
+
+Not in the paper. Its weights are random numbers from the seed, so nothing drifts and nothing is forgotten; a method
+that trains an encoder and stores no image has to beat it.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from gcab.methods.method import Batch, Method, Progress, Setting, Task, TaskImages
+from gcab.model.encoder import Encoder
+from gcab.model.statistics import ClassStatistics
+
+AT_ONCE = 500  # images
+
+
+@dataclass(frozen=True)
+class UntrainedOptions:
+    """Nothing to choose."""
+
+
+class Untrained(Method):
+    """A mean per class and one scatter for all are all it learns."""
+
+    Options: ClassVar[type[Any]] = UntrainedOptions
+    summary = "an encoder of random weights with class statistics, untrained: a baseline to beat; stores no image"
+    trains = False
+
+    def __init__(self, setting: Setting, options: Any) -> None:
+        super().__init__(setting, options)
+        tokens, width = setting.encoder.tokens(setting.image_size), setting.encoder.width
+        self.encoder = Encoder(setting.encoder, setting.image_size).requires_grad_(False)
+        self.statistics = ClassStatistics(tokens, width, pooled=True)
+
+    def grow(self, task: Task) -> None:
+        self.statistics.grow(task.classes)
+
+    def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:  # noqa: ARG002
+        return {}
+
+    def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:  # noqa: ARG002
+        device = self.statistics.means.device
+        parts = (self.setting.normalise(part.to(device)) for part in data.images.split(AT_ONCE))
+        pooled = torch.cat([self.statistics.pool(self.features(part)) for part in parts])
+        self.statistics.fit(pooled, data.labels.to(device))
+
+    def predict(self, images: Tensor) -> Tensor:
+        return self.statistics(self.features(images))
+
+    def features(self, images: Tensor) -> Tensor:
+        return self.encoder(images)
+
+    def prototype_bytes(self) -> int:
+        return self.statistics.nbytes()
