@@ -135,14 +135,20 @@ class Teach {
     /** @type {HTMLButtonElement} */ (byId("undo-button")).disabled = !allowed || this.#busy || !model?.can_undo;
     const classes = last?.classes ?? [];
     const task = `task ${last?.index} (${counted(classes, "class", "classes")}: ${shortList(classes)})`;
-    const distilled = model?.undoes === "distillation";
-    const back = `The model goes back to before ${distilled ? "its distillation" : task}.`;
+    const undone = {
+      task: { name: "last task", before: task, warning: `The model forgets ${task}. To get it back, its photos must be taught again.` },
+      distillation: {
+        name: "distillation",
+        before: "its distillation",
+        warning: "The model forgets no class, but is larger and slower again, with a pass for every task.",
+      },
+      forgetting: { name: "forgetting", before: "it forgot a class", warning: "The model knows the class again that it forgot." },
+    }[model?.undoes ?? "task"];
+    const back = `The model goes back to before ${undone.before}.`;
     const possible = model?.can_undo ? back : "There is nothing to undo: no earlier generation is kept.";
     byId("undo-line").textContent = allowed ? possible : "Switched off together with teaching.";
-    byId("undo-heading").textContent = byId("undo-title").textContent = `Undo the ${distilled ? "distillation" : "last task"}`;
-    byId("undo-warning").textContent = distilled
-      ? "The model forgets no class, but is larger and slower again, with a pass for every task."
-      : `The model forgets ${task}. To get it back, its photos must be taught again.`;
+    byId("undo-heading").textContent = byId("undo-title").textContent = `Undo the ${undone.name}`;
+    byId("undo-warning").textContent = undone.warning;
   }
 
   /** @param {File} file */
