@@ -157,14 +157,16 @@ def show_overview(facts: dict[str, Any], console: Console) -> None:
         f"{facts['image_size']} pixels; {network}",
     )
     table = Table(box=None, pad_edge=False)
-    for heading in ("task", "learned", "classes", "photos", "held out", "accuracy", "epochs"):
+    epochs = [] if encoder is None else ["epochs"]
+    for heading in ("task", "learned", "classes", "photos", "held out", "accuracy", *epochs):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("names")
     for task in facts["tasks"]:
         accuracy = None if task["accuracy"] is None else round(task["accuracy"], 1)
         when = "-" if task["when"] is None else task["when"][:16].replace("T", " ")
         row = (task["index"], when, task["classes"], known(task["images"]), known(task["held_out"]))
-        more = (known(accuracy, " %"), known(task["epochs"]), escape(subjects(task["names"], task["again"])))
+        about = escape(subjects(task["names"], task["again"]))
+        more = (known(accuracy, " %"), *(known(task[name]) for name in epochs), about)
         table.add_row(*map(str, (*row, *more)))
     console.print(table, highlight=False)
     if facts["capacity_left"]:

@@ -2,7 +2,7 @@
  * The page of gcab serve: the tabs, the Model tab and the Teach tab; predict.js holds the Predict tab.
  *
  * @typedef {import("./parts.js").Model} Model
- * @typedef {{event: string, classes?: string[], images?: number, epoch?: number, epochs?: number, loss?: number,
+ * @typedef {{event: string, classes?: string[], again?: string[], images?: number, epoch?: number, epochs?: number, loss?: number,
  *   held_out_accuracy?: number | null, seconds_left?: number | null, estimated_seconds?: number, digest?: string,
  *   seconds?: number, share?: number}} TeachEvent
  * @typedef {{state: "idle" | "running" | "done" | "failed", events: TeachEvent[], accuracy_before: number | null,
@@ -267,7 +267,7 @@ function showProgress(job) {
   const ending = job.events.findLast((event) => event.event === "ending"); // what comes after the last epoch
   const left = (ending ?? last)?.seconds_left ?? start?.estimated_seconds;
   const soon = typeof left === "number" ? `about ${duration(left)} left` : "estimating the time";
-  const title = start?.classes ? `Learning ${shortList(start.classes)}` : "Preparing the photos";
+  const title = start?.classes ? `Learning ${shortList([...start.classes, ...(start.again ?? [])])}` : "Preparing the photos";
   if (ending?.share) {
     describeJob(title, `Finishing · ${soon}`, ending.share);
   } else if (last?.epoch && last.epochs) {
