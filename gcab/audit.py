@@ -17,10 +17,12 @@ from gcab.methods.gcab_fast import GcabFast
 from gcab.methods.method import Method
 from gcab.model.class_attention import ClassAttention
 from gcab.model.encoder import Encoder
+from gcab.model.eye import ExactRidge
 from gcab.model.gates import Gate
 from gcab.model.heads import Head
 from gcab.model.network import GatedNetwork, PlainNetwork
 from gcab.model.projectors import DriftCascade
+from gcab.model.referee import Referee
 from gcab.model.statistics import ClassStatistics
 from gcab.model_folder import ModelFolder, number_of
 
@@ -40,10 +42,19 @@ TENSORS: dict[tuple[type[nn.Module], str], str] = {
     (ClassStatistics, "means"): "statistics: the mean feature of each class",
     (ClassStatistics, "weight"): "statistics: the same means, ready to compare with",
     (ClassStatistics, "bias"): "statistics: the same means, ready to compare with",
+    (ClassStatistics, "scatter"): "statistics: how features vary within classes, summed over all images",
+    (ClassStatistics, "images"): "statistics: number of images in that sum",
+    (ExactRidge, "gram"): "eye: products of every two features, summed over all images",
+    (ExactRidge, "sums"): "eye: features summed over the images of each class",
+    (ExactRidge, "counts"): "eye: number of images in these sums, mirrored ones included",
+    (ExactRidge, "weight"): "eye: classifier that follows from the sums",
+    (ExactRidge, "bias"): "eye: classifier that follows from the sums",
+    (Referee, "weights"): "referee: how much each opinion counts",
     (Er, "stored"): "STORED TRAINING IMAGES",
     (Er, "stored_labels"): "classes of the stored training images",
     (Er, "seen"): "number of training images seen",
 }
+FEW = 3  # photos of a class, below which its mean and its sums are almost those photos' own features
 UNKNOWN = "unknown: gcab has no use for it"
 OWN_FILES = ("model.json", "weights.safetensors")
 
@@ -80,6 +91,7 @@ class Audit:
     strangers: dict[str, int]  # those that do not belong to it
     pictures: tuple[str, ...]  # strangers that look like images
     closed: tuple[str, ...]  # whatever could not be looked into
+    few: dict[str, int]  # classes learned from so few photos that these could be told from what is stored
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "bytes": sum(stored.bytes for stored in self.tensors)}
@@ -88,7 +100,9 @@ class Audit:
 def audit(path: str | Path) -> Audit:
     """Look at every tensor and at every file of the folder."""
     folder = ModelFolder(path)
-    method, _, _ = folder.read(load_method)
+    method, _, description = folder.read(load_method)
+    names = [name for task in description["tasks"] for name in task]
+    few = {name: count for name, count in zip(names, method.image_counts() or (), strict=False) if count < FEW}
     tensors = tuple(
         Stored(name, tuple(value.shape), str(value.dtype).removeprefix("torch."), value.nbytes, purpose(method, name))
         for name, value in method.state_dict().items()
@@ -113,7 +127,7 @@ def audit(path: str | Path) -> Audit:
                 beside[name] = sum_up(file, method)
             except (OSError, SafetensorError):
                 closed.append(name)
-    return Audit(tensors, stored_images(method), files, beside, strangers, tuple(pictures), tuple(closed))
+    return Audit(tensors, stored_images(method), files, beside, strangers, tuple(pictures), tuple(closed), few)
 
 
 def sum_up(file: Path, method: Method) -> Beside:

@@ -11,7 +11,7 @@ from typing import NoReturn
 from rich.console import Console
 from rich.markup import escape
 
-from gcab.commands import distill, evaluate, export, figure, learn, predict, serve
+from gcab.commands import distill, evaluate, export, figure, forget, learn, predict, serve
 from gcab.commands.verbs import Call, settings_of
 from gcab.errors import GcabError, unknown
 from gcab.launch import Launch, one_voice
@@ -125,7 +125,7 @@ def make_parser(given: Sequence[str]) -> Parser:
     listing = verb("list", list_verb, "list what is there: methods, scenarios or data sets")
     listing.add_argument("what", choices=("methods", "scenarios", "datasets"))
 
-    for product in (learn, predict, distill, export, serve, figure):
+    for product in (learn, predict, forget, distill, export, serve, figure):
         product.register(verb)
     if given[:1] and not given[0].startswith("-") and given[0] not in verbs.choices:
         raise unknown("command", given[0], verbs.choices)

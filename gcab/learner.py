@@ -8,11 +8,13 @@ model.predict(images)
 With `learn(..., held_out=0.2)` a fifth of the images decides when to stop and how far probabilities are to be trusted.
 """
 
+import copy
 import functools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +26,17 @@ from gcab.assemble import build_method, load_method, save_method
 from gcab.calibration import Calibration
 from gcab.config import RunConfig
 from gcab.data.arrays import Images, as_batch, as_images, natural_size
-from gcab.data.folder import as_read, labelled_files
+from gcab.data.folder import as_read, class_files, labelled_files
 from gcab.devices import choose_device
 from gcab.distillation import distilled
-from gcab.errors import GcabError
+from gcab.errors import GcabError, unknown
 from gcab.inference import with_views
-from gcab.lesson import Lesson, Observer, Study, logits_of, share_right
+from gcab.lesson import Lesson, Observer, Photos, Study, logits_of, share_right
 from gcab.methods.method import Method, Task, TaskImages
+from gcab.methods.registry import method_named
 from gcab.model_folder import ModelFolder, number_of
 from gcab.recipes import ENCODERS, RECIPES, first_config, next_config
-from gcab.training.trainer import DivergedError, Epoch
+from gcab.training.trainer import DivergedError, Epoch, grow
 
 Label = str | int
 Labels = Sequence[Label] | np.ndarray[Any, Any] | Tensor
@@ -54,6 +57,7 @@ class Taught:
     seconds: float | None = None
     when: str | None = None  # ISO 8601
     lesson: str | None = None  # names its photos, its settings and the model before it, as `gcab.teaching` does
+    again: tuple[str, ...] = ()  # classes known before of which there were more images
 
 
 class ContinualClassifier:
@@ -186,14 +190,15 @@ class ContinualClassifier:
         images, names = as_batch(images), _plain_labels(labels)
         if len(names) != len(images):
             raise GcabError(f"{len(images)} images but {len(names)} labels: give one label per image.")
-        new = self._new_classes(names)
         config = self._config if self._sized else self._first(natural_size(images))
+        new, again = self._new_classes(names, method_named(config.method).additive)
         first = len(self._labels)
-        position = {name: first + index for index, name in enumerate(new)}
+        position = {**again, **{name: first + index for index, name in enumerate(new)}}
         pixels = as_images(images, config.scenario.image_size)
         data = TaskImages(pixels, torch.tensor([position[name] for name in names]))
         task = Task(len(self._tasks), first, tuple(map(str, new)))
-        return Lesson.divide(task, data, held_out), new, config
+        known = {label: str(self._labels[label]) for label in again.values()}
+        return Lesson.divide(task, data, held_out, known), new, config
 
     def study(self, lesson: Lesson, config: RunConfig, patience: int | None, observe: Observer | None) -> Study:
         """The second step of `learn`: a training that has not begun yet; the model is not touched by it."""
@@ -209,7 +214,8 @@ class ContinualClassifier:
         if held_out is not None:
             logits = logits_of(method, held_out.images, self.device)
             accuracy = share_right(logits, held_out.labels)
-            calibration = Calibration.fit(logits, held_out.labels, self._calibration, lesson.task.first)
+            newest = min(lesson.task.first, int(held_out.labels.min()))
+            calibration = Calibration.fit(logits, held_out.labels, self._calibration, newest)
         self._become(method, study.config, calibration)
         self._tasks.append(lesson.task)
         self._labels += new
@@ -219,10 +225,11 @@ class ContinualClassifier:
                 images=len(lesson.train.labels),
                 held_out=0 if held_out is None else len(held_out.labels),
                 accuracy=accuracy,
-                epochs=study.epochs,
+                epochs=study.epochs if method.trains else None,
                 seconds=round(seconds, 3),
                 when=datetime.now(UTC).isoformat(timespec="seconds"),
                 lesson=name,
+                again=tuple(lesson.again.values()),
             )
         )
 
@@ -248,6 +255,60 @@ class ContinualClassifier:
         method, names = self.method, None if labels is None else _plain_labels(labels)
         pixels = as_images(as_batch(images), method.setting.image_size)
         self._become(*distilled(self, pixels, names, capacity, settings, watch))
+        return self
+
+    def forget(self, label: Label, images: Images | None = None) -> tuple[str, ...]:
+        """Take a class out and say what is left of it; images: all it was learned from, or their folder.
+
+        A model of the method `eye` is then the one that never saw the class; without sums by class
+        (`options.forgettable`) it needs the images for that. If anything goes wrong, the model stays as it was.
+        """
+        method, place = copy.deepcopy(self.method), self._place(label)
+        if place is None:
+            raise unknown("class", str(label), map(str, self._labels))
+        if len(self._labels) == 1:
+            raise GcabError(f"'{label}' is the only class of this model: delete the model to forget it.")
+        if isinstance(images, str | Path):
+            files = class_files(Path(images), str(self._labels[place]))
+            images = Photos.read(files, [str(label)] * len(files), self.image_size, skip_unreadable=True).pixels
+        left = method.forget(place, None if images is None else as_images(images, self.image_size))
+        if self._calibration != Calibration():
+            left = (*left, "one temperature for the probabilities of all classes")
+        self._become(method.eval(), self._config, self._calibration.outdated())
+        name = str(self._labels.pop(place))
+        kept = [[other for other in task.names if other != name] for task in self._tasks]
+        self._tasks = tasks_of(kept)
+        self._taught = [
+            replace(entry, classes=task.classes, again=tuple(other for other in entry.again if other != name))
+            for entry, task in zip(self._taught, self._tasks, strict=True)
+        ]
+        return left
+
+    def merge(self, other: "ContinualClassifier") -> "ContinualClassifier":
+        """Know what another model has learned elsewhere, too: exactly as if this one had learned it (method `eye`).
+
+        Its tasks follow, without the classes that both know. If anything goes wrong, the model stays as it was.
+        """
+        method = copy.deepcopy(self.method)
+        lessons = {entry.lesson for entry in self._taught if entry.lesson}
+        if other is self or any(entry.lesson in lessons for entry in other.taught):
+            raise GcabError(
+                "both models have learned the same photos, which would count twice: merge models that have not."
+            )
+        self._require_one_kind(other.classes)
+        labels, tasks, taught = list(self._labels), list(self._tasks), list(self._taught)
+        for task, entry in zip(other.tasks, other.taught, strict=True):
+            its = other.classes[task.first : task.first + task.classes]
+            new = [label for label in its if self._place(label) is None]
+            again = (*entry.again, *(str(label) for label in its if label not in new))
+            tasks.append(Task(len(tasks), len(labels), tuple(map(str, new))))
+            taught.append(replace(entry, classes=len(new), accuracy=None, again=again))
+            grow(method, tasks[-1], self._config.seed)
+            labels += new
+        own = {as_read(str(label)): place for place, label in enumerate(labels)}
+        method.merge(other.method, [own[as_read(str(label))] for label in other.classes])
+        self._become(method.eval(), self._config, self._calibration.outdated())
+        self._labels, self._tasks, self._taught = labels, tasks, taught
         return self
 
     def predict(self, images: Images, views: int = 1) -> np.ndarray[Any, Any]:
@@ -296,27 +357,40 @@ class ContinualClassifier:
         calibration = Calibration.from_dict(description.get("calibration", Calibration().to_dict()))
         model._become(method.to(device), config, calibration)
         model._generation, model._digest = number_of(folder), description["weights"]
-        first = 0
-        for index, names in enumerate(description["tasks"]):
-            model._tasks.append(Task(index, first, tuple(names)))
-            first += len(names)
-        model._labels = list(description.get("labels", [name for task in model._tasks for name in task.names]))
+        model._tasks = tasks_of(description["tasks"])
+        names = [name for task in model._tasks for name in task.names]
+        model._labels = list(description.get("labels", names))
         model._taught = _taught(description.get("taught", [{"classes": task.classes} for task in model._tasks]))
-        if not len(model._labels) == first or not len(model._taught) == len(model._tasks):
+        if not len(model._labels) == len(names) or not len(model._taught) == len(model._tasks):
             raise GcabError(f"{folder}/model.json contradicts itself: it is damaged, restore it from a copy.")
         return model
 
-    def _new_classes(self, names: Sequence[Label]) -> list[Label]:
+    def _new_classes(self, names: Sequence[Label], any_will_do: bool) -> tuple[list[Label], dict[Label, int]]:
+        """Classes to be learned for the first time, and the labels of those known before, if any classes will do."""
+        self._require_one_kind(names)
+        given: list[Label] = sorted(set(names))
+        again = {name: place for name in given if (place := self._place(name)) is not None}
+        new = [name for name in given if name not in again]
+        if again and not any_will_do:
+            raise GcabError(f"class '{next(iter(again))}' was learned before: teach only new classes.")
+        if len(new) < 2 and not any_will_do:
+            raise GcabError(f"only one class was given ('{new[0]}'): a task needs at least two.")
+        return new, again
+
+    def _require_one_kind(self, names: Sequence[Label]) -> None:
         if len({type(name) for name in (*self._labels, *names)}) > 1:
             raise GcabError("some labels are text and some are whole numbers: use one kind for all classes.")
-        new: list[Label] = sorted(set(names))
-        known = {as_read(str(name)) for name in self._labels}
-        again = [name for name in new if as_read(str(name)) in known]
-        if again:
-            raise GcabError(f"class '{again[0]}' was learned before: teach only new classes.")
-        if len(new) < 2:
-            raise GcabError(f"only one class was given ('{new[0]}'): a task needs at least two.")
-        return new
+
+    def _place(self, label: Label) -> int | None:
+        """Where a class stands among all; None for one that is not known."""
+        known = {as_read(str(name)): place for place, name in enumerate(self._labels)}
+        return known.get(as_read(str(label)))
+
+
+def tasks_of(names: Sequence[Sequence[str]]) -> list[Task]:
+    """The tasks with these classes, one after another; one may have none left."""
+    firsts = [0, *accumulate(map(len, names))]
+    return [Task(index, firsts[index], tuple(its)) for index, its in enumerate(names)]
 
 
 def _plain_labels(labels: Labels) -> list[Label]:
@@ -335,6 +409,7 @@ def _taught(entries: Sequence[Mapping[str, Any]]) -> list[Taught]:
     """Read with what this version knows, so that a later one may add to it."""
     known = [item.name for item in fields(Taught)]
     try:
-        return [Taught(**{name: entry[name] for name in known if name in entry}) for entry in entries]
+        found = [Taught(**{name: entry[name] for name in known if name in entry}) for entry in entries]
+        return [replace(entry, again=tuple(entry.again)) for entry in found]
     except TypeError:
         raise GcabError("the record of what was taught in model.json is damaged: restore it from a copy.") from None

@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -40,11 +40,17 @@ class Lesson:
     task: Task
     train: TaskImages
     held_out: TaskImages | None
+    again: Mapping[int, str] = dataclasses.field(default_factory=dict)  # classes known before, by their labels
 
     @classmethod
-    def divide(cls, task: Task, data: TaskImages, share: float) -> "Lesson":
+    def divide(cls, task: Task, data: TaskImages, share: float, again: Mapping[int, str] | None = None) -> "Lesson":
         """Hold out a share of every class that has images enough, chosen by their pixels: the same on every machine."""
-        return cls(task, *data.divided(share))
+        return cls(task, *data.divided(share), again or {})
+
+    @property
+    def classes(self) -> dict[int, str]:
+        """All that it has images of, by their labels."""
+        return {**self.again, **dict(enumerate(self.task.names, self.task.first))}
 
     @property
     def too_small(self) -> list[str]:
@@ -52,7 +58,7 @@ class Lesson:
         if self.held_out is None:
             return []
         watched = set(self.held_out.labels.tolist())
-        return [name for label, name in enumerate(self.task.names, self.task.first) if label not in watched]
+        return [name for label, name in self.classes.items() if label not in watched]
 
 
 @dataclass
@@ -152,6 +158,8 @@ class Study:
 
     def estimate_ending(self) -> float:
         """Seconds from the last epoch to the end where that takes long, as GCAB-Fast's does: measured on a copy too."""
+        if not self.method.trains:
+            return self.method.ending_seconds(self.lesson.train.images)
         trial, lesson = copy.deepcopy(self.method).eval(), self.lesson
         if not isinstance(trial, GcabFast) or trial.network.tasks == 1:
             return 0.0

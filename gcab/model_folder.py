@@ -60,7 +60,7 @@ class ModelFolder:
         return len(self.generations()) > 1
 
     @property
-    def undoes(self) -> Literal["task", "distillation"] | None:
+    def undoes(self) -> Literal["task", "distillation", "forgetting"] | None:
         """What `undo` would take back."""
         kept = list(self.generations().values())
         if len(kept) < 2:
@@ -69,6 +69,8 @@ class ModelFolder:
             before, now = (read_description(folder)["tasks"] for folder in kept[-2:])
         except GcabError:
             return "task"  # `undo` itself will say that it cannot be read
+        if sum(map(len, before)) > sum(map(len, now)):
+            return "forgetting"
         return "task" if len(before) < len(now) else "distillation"
 
     @property

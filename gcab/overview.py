@@ -34,7 +34,9 @@ def overview(path: str | Path) -> dict[str, Any]:
             "width": config.encoder.width,
             "blocks": config.encoder.blocks,
             "heads": config.encoder.heads,
-        },
+        }
+        if model.method.trains
+        else None,
         "classes": len(model.classes),
         "tasks": [
             {"index": task.index + 1, "names": list(task.names), **entry}

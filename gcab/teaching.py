@@ -41,7 +41,7 @@ class Result:
     """What a lesson led to."""
 
     generation: int
-    classes: tuple[str, ...]  # the new ones
+    classes: tuple[str, ...]  # the new ones; those of which there were more photos are in `taught.again`
     taught: Taught
     calibration_error: float | None  # 0..1; None where too few photos were held out to measure it
     skipped: tuple[str, ...]  # photos that could not be read
@@ -108,7 +108,7 @@ def teach(
         if folder.path.exists():
             held.enter_context(folder.locked())
             kept = [*folder.generations().values()]
-            if kept and set(folder.description()["tasks"][-1]) == set(names):
+            if kept and last_lesson(folder.description()) == set(names):
                 before = lesson_for(kept[-2] if len(kept) > 1 else None)
                 if done := before.ended():
                     return done
@@ -191,6 +191,7 @@ class Teaching:
             {
                 "event": "start",
                 "classes": list(lesson.task.names),
+                "again": list(lesson.again.values()),
                 "images": len(lesson.train.labels),
                 "held_out": 0 if held_out is None else len(held_out.labels),
                 "epochs": study.planned,
@@ -232,7 +233,7 @@ class Teaching:
         position = {
             "lesson": self.fingerprint,
             "facts": self.facts,
-            "classes": list(self.study.lesson.task.names),
+            "classes": list(self.study.lesson.classes.values()),
             "seconds": self.seconds(),
             **self.study.position(),
         }
@@ -277,6 +278,12 @@ class Teaching:
 
     def note(self, text: str) -> None:
         self.progress({"event": "note", "text": text})
+
+
+def last_lesson(description: Mapping[str, Any]) -> set[str]:
+    """The classes that a model's last lesson had photos of."""
+    again = [entry.get("again", ()) for entry in description.get("taught", ())[-1:]]
+    return {*description["tasks"][-1], *(name for names in again for name in names)}
 
 
 def facts_of(study: Study, photos: Photos, held_out: float, before: str | None) -> dict[str, str | None]:

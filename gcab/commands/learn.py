@@ -71,7 +71,9 @@ def register(verb: AddVerb) -> None:
     )
 
     info = verb("info", info_verb, "show what a model has learned: tasks, classes, accuracy, capacity left, size")
-    undo = verb("undo", undo_verb, "take a model back to before its last change: the last task, or its distillation")
+    undo = verb(
+        "undo", undo_verb, "take a model back to before its last change: a task, a distillation, a class forgotten"
+    )
     audit = verb("audit", audit_verb, "list everything a model stores: every tensor, its bytes and its purpose")
     for added in (info, undo, audit):
         added.add_argument("model", type=Path, metavar="MODEL", help="a model folder")
@@ -80,7 +82,7 @@ def register(verb: AddVerb) -> None:
 
 
 def learn_verb(verb: argparse.Namespace, console: Console) -> None:
-    from gcab.commands.lesson_display import LessonDisplay, duration, print_json
+    from gcab.commands.lesson_display import LessonDisplay, duration, print_json, subjects
     from gcab.teaching import teach
 
     wishes = {
@@ -109,8 +111,9 @@ def learn_verb(verb: argparse.Namespace, console: Console) -> None:
     right = "" if taught.accuracy is None else f", {taught.accuracy:.1f} % of {taught.held_out} held-out photos right"
     error = result.calibration_error
     display.say(
-        f"{verb.model.name}  generation {result.generation}: learned {', '.join(result.classes)} "
-        f"in {taught.epochs} epochs ({duration(taught.seconds or 0)}){right}"
+        f"{verb.model.name}  generation {result.generation}: learned {subjects(result.classes, taught.again)} "
+        + (f"in {taught.epochs} epochs " if taught.epochs else "")
+        + f"({duration(taught.seconds or 0)}){right}"
         + ("" if error is None else f", calibration error {100 * error:.1f} %")
     )
 
@@ -132,12 +135,16 @@ def show_overview(facts: dict[str, Any], console: Console) -> None:
 
     from gcab.audit import keeping
     from gcab.calibration import FEWEST
-    from gcab.commands.lesson_display import amount
+    from gcab.commands.lesson_display import amount, subjects
 
     def known(value: Any, unit: str = "") -> str:
         return "-" if value is None else f"{value}{unit}"
 
     encoder, calibration = facts["encoder"], facts["calibration"]
+    network = "no network: nothing is trained"
+    if encoder is not None:
+        shape = f"width {encoder['width']}, {encoder['blocks']} blocks, {encoder['heads']} heads"
+        network = f"encoder {encoder['name'] or 'of its own'} ({shape})"
     before = [number for number in facts["generations"] if number < facts["generation"]]
     kept = f", generation {before[-1]} kept for undo" if before else ""
     say(
@@ -147,18 +154,19 @@ def show_overview(facts: dict[str, Any], console: Console) -> None:
     say(
         console,
         f"{facts['classes']} classes in {len(facts['tasks'])} tasks; images {facts['image_size']} x "
-        f"{facts['image_size']} pixels; encoder {encoder['name'] or 'of its own'} (width {encoder['width']}, "
-        f"{encoder['blocks']} blocks, {encoder['heads']} heads)",
+        f"{facts['image_size']} pixels; {network}",
     )
     table = Table(box=None, pad_edge=False)
-    for heading in ("task", "learned", "classes", "photos", "held out", "accuracy", "epochs"):
+    epochs = [] if encoder is None else ["epochs"]
+    for heading in ("task", "learned", "classes", "photos", "held out", "accuracy", *epochs):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("names")
     for task in facts["tasks"]:
         accuracy = None if task["accuracy"] is None else round(task["accuracy"], 1)
         when = "-" if task["when"] is None else task["when"][:16].replace("T", " ")
         row = (task["index"], when, task["classes"], known(task["images"]), known(task["held_out"]))
-        more = (known(accuracy, " %"), known(task["epochs"]), escape(", ".join(task["names"])))
+        about = escape(subjects(task["names"], task["again"]))
+        more = (known(accuracy, " %"), *(known(task[name]) for name in epochs), about)
         table.add_row(*map(str, (*row, *more)))
     console.print(table, highlight=False)
     if facts["capacity_left"]:
@@ -179,11 +187,9 @@ def show_overview(facts: dict[str, Any], console: Console) -> None:
     if images["count"]:
         say(console, keeping(facts["method"], images["count"], images["bytes"]))
     if facts["interrupted"]:
-        waiting = ", ".join(facts["interrupted"]["classes"])
-        say(
-            console,
-            f"a lesson is under way, or waits to be continued: {waiting} (after epoch {facts['interrupted']['epoch']})",
-        )
+        waiting, epoch = ", ".join(facts["interrupted"]["classes"]), facts["interrupted"]["epoch"]
+        after = f" (after epoch {epoch})" if epoch else ""
+        say(console, f"a lesson is under way, or waits to be continued: {waiting}{after}")
 
 
 def undo_verb(verb: argparse.Namespace, console: Console) -> None:
@@ -210,6 +216,7 @@ def show_audit(found: "Audit", console: Console) -> None:
     """An audit for people: every tensor, then what they are in all."""
     from rich.table import Table
 
+    from gcab.audit import FEW
     from gcab.commands.lesson_display import amount
 
     table = Table(box=None, pad_edge=False)
@@ -236,6 +243,9 @@ def show_audit(found: "Audit", console: Console) -> None:
     if found.pictures:
         names = ", ".join(found.pictures)
         console.print(f"[bold red]Files that look like images:[/] {escape(names)}", highlight=False, soft_wrap=True)
+    if found.few:
+        few = ", ".join(f"{name} ({count})" for name, count in found.few.items())
+        say(console, f"Means and sums over fewer than {FEW} photos tell much of each: {few}")
     if found.closed:
         say(console, f"Not looked into: {', '.join(found.closed)}")
     if not images and not found.pictures:

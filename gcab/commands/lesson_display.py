@@ -1,6 +1,7 @@
 """What a person sees while a model learns: a bar in a terminal, plain lines elsewhere, or JSON for programs."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -16,6 +17,7 @@ class LessonDisplay(Display):
     def __init__(self, console: Console, title: str) -> None:
         state = TextColumn("{task.fields[state]}", style="dim")
         super().__init__(console, title, state, total=None, state="reading photos")
+        self.work = "finishing"  # what follows the epochs
 
     def __call__(self, event: dict[str, Any]) -> None:
         show = {"start": self.start, "note": self.note, "epoch": self.epoch, "ending": self.ending}
@@ -23,13 +25,15 @@ class LessonDisplay(Display):
             show[event["event"]](event)
 
     def start(self, event: dict[str, Any]) -> None:
-        size, held_out = event["image_size"], event["held_out"]
+        size, held_out, epochs, new = event["image_size"], event["held_out"], event["epochs"], len(event["classes"])
+        count = f"{new} class{'' if new == 1 else 'es'}"
         self.say(
-            f"{self.title}  learning {len(event['classes'])} classes from {event['images']} photos "
+            f"{self.title}  learning {subjects([count] if new else [], event['again'])} from {event['images']} photos "
             f"({held_out} held out), {size} x {size} pixels, on {event['device']}: "
-            f"about {duration(event['estimated_seconds'])} or less for {event['epochs']} epochs"
+            f"about {duration(event['estimated_seconds'])}" + (f" or less for {epochs} epochs" if epochs else "")
         )
-        self.progress.update(self.bar, total=event["epochs"], state="")
+        self.work = "finishing" if epochs else "learning"
+        self.progress.update(self.bar, total=epochs or None, state="")
 
     def epoch(self, event: dict[str, Any]) -> None:
         accuracy = event["held_out_accuracy"]
@@ -41,8 +45,8 @@ class LessonDisplay(Display):
             self.say(f"{where}  {state}")
 
     def ending(self, event: dict[str, Any]) -> None:
-        """The bar begins anew for what comes after the last epoch."""
-        where, state = f"{self.title}  finishing", f"{duration(event['seconds_left'])} left"
+        """The bar begins anew for what comes after the last epoch, or for all where there are no epochs."""
+        where, state = f"{self.title}  {self.work}", f"{duration(event['seconds_left'])} left"
         self.progress.update(self.bar, total=1.0, completed=event["share"], description=escape(where), state=state)
         if self.line_is_due():
             self.say(f"{where}: {100 * event['share']:.0f} %  {state}")
@@ -54,6 +58,11 @@ class LessonDisplay(Display):
 def print_json(console: Console, value: Any, indent: int | None = None) -> None:
     """JSON as it is, at once: no line of it may be wrapped or wait in a buffer."""
     print(json.dumps(value, indent=indent, allow_nan=False), file=console.file, flush=True)
+
+
+def subjects(new: Sequence[str], again: Sequence[str]) -> str:
+    """What a lesson is about: new classes, and those known before."""
+    return " and ".join([*([", ".join(new)] if new else []), *([f"more of {', '.join(again)}"] if again else [])])
 
 
 def duration(seconds: float) -> str:

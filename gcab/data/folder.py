@@ -43,6 +43,16 @@ def labelled_files(root: Path) -> tuple[list[Path], list[str]]:
     return [file for file, _ in pairs], [name for _, name in pairs]
 
 
+def class_files(root: Path, name: str) -> list[Path]:
+    """Every image of a class, in a folder of its own or in the subfolder of its name."""
+    folder = existing_folder(root, "folder")
+    own = [entry for entry in sorted(folder.iterdir()) if entry.is_dir() and as_read(entry.name) == as_read(name)]
+    files = image_files(own[0] if own else folder)
+    if not files:
+        raise GcabError(f"'{folder}' has no images: name the folder with those of '{name}'.")
+    return files
+
+
 def _from_folder(root: Path) -> Divided:
     test = next((root / name for name in ("test", "val") if (root / name).is_dir()), None)
     if test is not None and (root / "train").is_dir():

@@ -4,13 +4,18 @@ Not in the paper. It learns in seconds what training on everything at once would
 that stores no image has to beat.
 """
 
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor
 
+from gcab.errors import GcabError
 from gcab.methods.method import Batch, Method, Progress, Setting, Task, TaskImages
-from gcab.model.eye import EyeClassifier, features_for
+from gcab.model.eye import EyeClassifier, features_for, views
+
+FEW = 10  # images that say how long all will take
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,7 @@ class Eye(Method):
     Options: ClassVar[type[Any]] = EyeOptions
     summary = "a fixed eye with exact ridge regression, untrained: the baseline to beat; stores no image"
     trains = False
+    additive = True
     options: EyeOptions
 
     def __init__(self, setting: Setting, options: EyeOptions) -> None:
@@ -42,6 +48,40 @@ class Eye(Method):
 
     def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:  # noqa: ARG002
         self.eye.ridge = self.eye.taught(data.images, data.labels, self.watch)
+
+    def forget(self, label: int, images: Tensor | None = None) -> tuple[str, ...]:
+        if images is None and not self.options.forgettable:
+            raise GcabError(
+                "this model keeps the sums of all classes together: give the photos of the class, to take them out "
+                "(models with options.forgettable need none)."
+            )
+        self.eye.forget(label, images)
+        return ()
+
+    def merge(self, other: Method, places: Sequence[int]) -> None:
+        if not isinstance(other, Eye):
+            super().merge(other, places)
+            return
+        for what, own, its in (
+            ("options.features", self.options.features, other.options.features),
+            ("options.forgettable", self.options.forgettable, other.options.forgettable),
+            ("the size of images", self.setting.image_size, other.setting.image_size),
+            ("augment.flip", self.setting.mirrors, other.setting.mirrors),
+        ):
+            if own != its:
+                raise GcabError(f"these models do not add up: {what} is {own} in the first and {its} in the second.")
+        ridge = self.eye.ridge
+        ridge.add(other.eye.ridge.in_places(places, len(ridge.counts)))
+        ridge.solve()
+
+    def image_counts(self) -> list[int]:
+        return self.eye.counts()
+
+    def ending_seconds(self, images: Tensor) -> float:
+        start, some = time.perf_counter(), images[:FEW]
+        for view in views(some.to(self.eye.eye.device), self.eye.mirrored):
+            self.eye.eye(view)
+        return (time.perf_counter() - start) * len(images) / len(some)
 
     def predict(self, images: Tensor) -> Tensor:
         return self.eye(self.setting.pixels(images))

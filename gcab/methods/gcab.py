@@ -22,6 +22,7 @@ from gcab.model.network import GatedNetwork, Masks
 from gcab.model.options import NetworkOptions
 from gcab.model.projectors import drift_distance
 from gcab.model.referee import EYE, HEADS, STATISTICS, Referee
+from gcab.model.rows import drop_row
 from gcab.model.statistics import ClassStatistics
 
 UNCOMPENSATED = "heads, not compensated"  # a view, beside those that the referee hears
@@ -222,6 +223,26 @@ class Gcab(Method):
         self.network.finish()
         if self.referee is not None and held_out is not None and len(self.opinions()) > 1:
             self.referee.fit(self.opinions_on(held_out.images), held_out.labels, task.first)
+
+    @torch.no_grad()
+    def forget(self, label: int, images: Tensor | None = None) -> tuple[str, ...]:
+        left = ["the encoder and the gates, which were trained with its photos"]
+        if self.eye is not None:
+            self.eye.forget(label, images)
+            if images is None:
+                left.append(
+                    "its part in the products of features that the eye sums over all classes (photos take it out)"
+                )
+        if self.options.statistics:
+            drop_row(self.statistics, label, "means", "weight", "bias")
+            left.append("its part in the covariance that the statistics of all classes share")
+        if self.referee is not None:
+            left.append("the weights of the opinions, measured on held-out photos")
+        self.network.drop(label)
+        return tuple(left)
+
+    def image_counts(self) -> list[int] | None:
+        return None if self.eye is None else self.eye.counts()
 
     @torch.no_grad()
     def pooled(self, encoder: nn.Module, data: TaskImages) -> Tensor:

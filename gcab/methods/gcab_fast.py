@@ -97,6 +97,11 @@ class GcabFast(Gcab):
         if self.network.tasks > 1:
             self.distill(data.images, self.watch)
 
+    def forget(self, label: int, images: Tensor | None = None) -> tuple[str, ...]:
+        left = super().forget(label, images)
+        self.tasks[int((torch.tensor(self.tasks).cumsum(dim=0) <= label).sum())] -= 1
+        return left
+
     def distill(self, images: Tensor, watch: Watch = ignore) -> None:
         """Make one pass of all there are, with images (n, 3, H, W) of the newest task only; the encoder stays."""
         decoder, (encoding, imitating) = FoldedDecoder(self.network), self.rehearse(images)

@@ -1,7 +1,7 @@
 """The interface of every method; the trainer knows nothing else about one."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from gcab.data.augment import Channels, denormalise, normalise
 from gcab.data.hold_out import held_out
+from gcab.errors import GcabError
 from gcab.model.encoder import EncoderConfig
 
 Watch = Callable[[float], None]  # told the share of a piece of work that is done
@@ -102,6 +103,7 @@ class Method(nn.Module, ABC):
     profiles: ClassVar[dict[str, dict[str, Any]]] = {}  # profile -> {dotted config key: value}
     joint: ClassVar[bool] = False  # trains on all tasks at once: the upper bound
     trains: ClassVar[bool] = True  # has parameters to train; else it learns from `end_task` alone
+    additive: ClassVar[bool] = False  # what it knows is sums over images: any images of any classes can be added
 
     def __init__(self, setting: Setting, options: Any) -> None:
         super().__init__()
@@ -143,6 +145,22 @@ class Method(nn.Module, ABC):
 
     def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:
         """Last sight of the task's images, and of those of it that were not trained on."""
+
+    def forget(self, label: int, images: Tensor | None = None) -> tuple[str, ...]:  # noqa: ARG002
+        """Take a class out, with its images (n, 3, H, W) as bytes if they are at hand; says what is left of it."""
+        raise GcabError("this method cannot forget a class: what it learned of one is in all of its weights.")
+
+    def merge(self, other: "Method", places: Sequence[int]) -> None:  # noqa: ARG002
+        """Know what another one knows, too, which has its classes in these places here."""
+        raise GcabError("only models of the method eye can be merged: networks that were trained apart do not add up.")
+
+    def image_counts(self) -> list[int] | None:
+        """Images learned of each class; None where the method does not count them."""
+        return None
+
+    def ending_seconds(self, images: Tensor) -> float:  # noqa: ARG002
+        """How long `end_task` will take, from a look at a few images, for methods that do no more than that."""
+        return 0.0
 
     @abstractmethod
     def predict(self, images: Tensor) -> Tensor:

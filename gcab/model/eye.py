@@ -10,7 +10,7 @@ G = Σ x xᵀ (F, F), S = Σ y xᵀ (classes, F).
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib import resources
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gcab.errors import GcabError
+from gcab.model.rows import drop_row
 from gcab.model.triangle import packed, unpacked
 
 VERSION = 1  # of the filters and of all constants below: features of different versions must not be added
@@ -102,13 +103,15 @@ class Eye(nn.Module):
         # Sums of products of whole numbers, below 2²⁴: rounding undoes whatever order or method they were added with.
         products = functional.conv2d(images, kernels).round()
         z = products / deviation(images, size) * scales[:, None, None]
-        places = z.shape[-1]
-        window, stride = places - places // CELLS * (CELLS - 1), places // CELLS
-        cells = [
-            functional.avg_pool2d(((side - THRESHOLD).relu() * STEPS).round(), window, stride, divisor_override=1)
-            for side in (z, -z)
-        ]
-        return torch.cat(cells, dim=1).flatten(1) / (STEPS * window**2)
+        stride = z.shape[-1] // CELLS
+        window = z.shape[-1] - stride * (CELLS - 1)
+        cells = [slice(cell * stride, cell * stride + window) for cell in range(CELLS)]
+        sums = []
+        for side in (z, -z):
+            strength = ((side - THRESHOLD).relu() * STEPS).round()
+            parts = [strength[:, :, down, across].sum(dim=(2, 3)) for down in cells for across in cells]
+            sums.append(torch.stack(parts, dim=2))  # (B, K, CELLS²)
+        return torch.cat(sums, dim=1).flatten(1) / (STEPS * window**2)
 
 
 def in_full_precision(device: torch.device) -> AbstractContextManager[Any]:
@@ -137,12 +140,17 @@ def as_seen(images: Tensor) -> Tensor:
 
 def deviation(images: Tensor, size: int) -> Tensor:
     """Standard deviation of the pixels of each patch, (B, 1, places, places); flat patches count as a little rough."""
-    pixels, exact = 3 * size**2, images.double()
-    total, squares = (
-        functional.avg_pool2d(value.sum(dim=1, keepdim=True), size, 1, divisor_override=1)
-        for value in (exact, exact.square())
-    )
+    pixels = 3 * size**2
+    total, squares = (patch_sums(value.sum(dim=1, keepdim=True), size) for value in (images, images.square()))
     return ((pixels * squares - total.square()) / pixels**2 + FLAT**2).sqrt().float()
+
+
+def patch_sums(values: Tensor, size: int) -> Tensor:
+    """Whole numbers summed over every patch of a size, as doubles; below 2²⁴, so exact whatever adds them up."""
+    for side in (2, 3):
+        places = values.shape[side] - size + 1
+        values = torch.stack([values.narrow(side, start, places) for start in range(size)]).sum(dim=0)
+    return values.double()
 
 
 class ExactRidge(nn.Module):
@@ -199,10 +207,18 @@ class ExactRidge(nn.Module):
 
     @torch.no_grad()
     def drop(self, label: int) -> None:
-        """Take a class out whose G is kept by itself."""
-        kept = torch.arange(len(self.counts), device=self.counts.device) != label
-        for name in ("sums", "counts", "weight", "bias", *(["gram"] if self.per_class else [])):
-            setattr(self, name, getattr(self, name)[kept].clone())
+        """Take a class out; a G that it shares with others stays as it is, so its images are to be removed before."""
+        drop_row(self, label, "sums", "counts", "weight", "bias", *(["gram"] if self.per_class else []))
+
+    def in_places(self, places: Sequence[int], classes: int) -> "Sums":
+        """All it knows, for another one of so many classes: `places` are those of its own among them."""
+        where = torch.tensor(places, device=self.counts.device)
+
+        def moved(rows: Tensor) -> Tensor:
+            return rows.new_zeros(classes, *rows.shape[1:], dtype=torch.int64).index_add(0, where, rows.long())
+
+        gram = moved(self.gram) if self.per_class else self.gram.long()
+        return Sums(gram, moved(self.sums), moved(self.counts))
 
     @torch.no_grad()
     def solve(self) -> None:
@@ -256,6 +272,47 @@ class EyeClassifier(nn.Module):
         ridge.solve()
         return ridge
 
+    @torch.no_grad()
+    def forget(self, label: int, images: Tensor | None = None) -> None:
+        """Take a class out. With its images, or with sums by class, nothing of it is left; else its part in G is."""
+        if images is not None and not self.ridge.per_class:
+            learned, counted = self.learned_of(label, images), int(self.ridge.counts[label])
+            sums = self.sums(learned, torch.full((len(learned),), label)) if len(learned) else None
+            if sums is None or sums.counts[label] != counted or (sums.sums[label] != self.ridge.sums[label]).any():
+                raise GcabError(
+                    "these photos do not add up to what was learned of the class, as some are missing or have changed: "
+                    "give all of them; nothing was forgotten."
+                )
+            self.ridge.remove(sums)
+        self.ridge.drop(label)
+        self.ridge.solve()
+
+    def learned_of(self, label: int, images: Tensor) -> Tensor:
+        """Those of the images that a class was learned from, without others that may be among them.
+
+        Its sums tell: Σ z x = S has one solution z where there are no more images than features.
+        """
+        if len(images) * (1 + self.mirrored) == int(self.ridge.counts[label]):
+            return images
+        parts = [views(part.to(self.eye.device), self.mirrored) for part in images.split(CHUNK)]
+        x = torch.cat([torch.stack([self.eye(view).double() for view in part]).sum(dim=0) for part in parts])
+        x, places = x.unique(dim=0, return_inverse=True)  # of equal images some may have been learned
+        times = (torch.linalg.pinv(x @ x.T, hermitian=True) @ (x @ self.ridge.sums[label].double())).round().tolist()
+        chosen = []
+        for place in places.tolist():
+            chosen.append(times[place] > 0)
+            times[place] -= 1
+        return images[torch.tensor(chosen)]
+
+    def counts(self) -> list[int]:
+        """Images learned of each class."""
+        return [count // (1 + self.mirrored) for count in self.ridge.counts.tolist()]
+
+
+def views(images: Tensor, mirrored: bool) -> tuple[Tensor, ...]:
+    """What is learned from images: each as it is, and its mirror image where that means the same."""
+    return (images, images.flip(3)) if mirrored else (images,)
+
 
 class Sums(NamedTuple):
     """What some images add to an `ExactRidge`."""
@@ -277,14 +334,14 @@ def summed(
         gram = torch.zeros(size, size, dtype=torch.float64, device=device)  # whole numbers below 2⁵³: exact
         chunk = LARGE_CHUNK if device.type == "cuda" else CHUNK
         for some, theirs in zip(images[group].split(chunk), labels[group].split(chunk), strict=True):
-            for view in (some, some.flip(3)) if mirrored else (some,):
+            for view in views(some, mirrored):
                 x = eye(view.to(device)).double()
                 gram.addmm_(x.T, x)
                 sums.index_add_(0, theirs.to(device), x)
             done += len(some)
             watch(done / len(images))
         grams.append(packed(gram).long())
-    counts = torch.bincount(labels, minlength=classes) * (2 if mirrored else 1)
+    counts = torch.bincount(labels, minlength=classes) * (1 + mirrored)
     return Sums(torch.stack(grams), sums.long(), counts)
 
 

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from gcab.model.encoder import initialise
+from gcab.model.rows import without_row
 
 
 class Head(nn.Module):
@@ -14,10 +15,18 @@ class Head(nn.Module):
     def __init__(self, width: int, classes: int, normalise: bool) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(width) if normalise else nn.Identity()
-        self.linear = nn.Linear(width, classes)
+        self.linear = nn.Linear(width, max(1, classes))
+        if classes == 0:  # all were forgotten
+            self.drop(0)
 
     def forward(self, feature: Tensor) -> Tensor:
         return self.linear(self.norm(feature))
+
+    def drop(self, label: int) -> None:
+        """Take a class out; it may have been the last."""
+        for name, held in [*self.linear.named_parameters()]:
+            setattr(self.linear, name, nn.Parameter(without_row(held.detach(), label), held.requires_grad))
+        self.linear.out_features -= 1
 
 
 class GrowingHead(nn.Module):

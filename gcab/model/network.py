@@ -1,5 +1,7 @@
 """The whole network of the paper: encode -> cascade -> decode -> classify (Eq. projection)."""
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
@@ -70,6 +72,13 @@ class GatedNetwork(nn.Module):
             if self.options.freeze_norms:
                 for norm in (*self.encoder.norms(), *self.block.norms()):
                     norm.requires_grad_(False)
+
+    def drop(self, label: int) -> None:
+        """Take a class out of its head; what the gates have claimed for its task stays claimed."""
+        ends = torch.tensor(self.classes).cumsum(dim=0)
+        task = int((ends <= label).sum())
+        cast(Head, self.heads[task]).drop(label - int(ends[task]) + self.classes[task])
+        self.classes[task] -= 1
 
     def spaces(self, features: Tensor, compensate: bool) -> list[Tensor]:
         """The features as the gates of each task 1..t are to see them."""

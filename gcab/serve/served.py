@@ -93,7 +93,7 @@ class ServedModel:
             {"class": self.classes[index], "task": self.tasks[index], "probability": round(probability, 6)}
             for probability, index in zip(best.values.tolist(), best.indices.tolist(), strict=True)
         ]
-        mass = torch.zeros(max(self.tasks)).index_add(0, torch.tensor(self.tasks) - 1, scores.probabilities)
+        mass = torch.zeros(len(self.taught)).index_add(0, torch.tensor(self.tasks) - 1, scores.probabilities)
         answer: dict[str, Any] = {
             "file": file,
             "top": listed,
@@ -109,7 +109,7 @@ class ServedModel:
 
     def describe(self) -> dict[str, Any]:
         """The part of GET /model that does not change while this model is served."""
-        names: dict[int, list[str]] = {task: [] for task in self.tasks}
+        names: dict[int, list[str]] = {task: [] for task in range(1, len(self.taught) + 1)}
         for name, task in zip(self.classes, self.tasks, strict=True):
             names[task].append(name)
         return {

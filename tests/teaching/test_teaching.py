@@ -133,6 +133,7 @@ def test_what_programs_are_told(model: Path, photos: Path) -> None:
     assert start == {
         "event": "start",
         "classes": list(WEEK2),
+        "again": [],
         "images": 30,
         "held_out": 6,
         "epochs": 3,

@@ -2,7 +2,7 @@
  * The page of gcab serve: the tabs, the Model tab and the Teach tab; predict.js holds the Predict tab.
  *
  * @typedef {import("./parts.js").Model} Model
- * @typedef {{event: string, classes?: string[], images?: number, epoch?: number, epochs?: number, loss?: number,
+ * @typedef {{event: string, classes?: string[], again?: string[], images?: number, epoch?: number, epochs?: number, loss?: number,
  *   held_out_accuracy?: number | null, seconds_left?: number | null, estimated_seconds?: number, digest?: string,
  *   seconds?: number, share?: number}} TeachEvent
  * @typedef {{state: "idle" | "running" | "done" | "failed", events: TeachEvent[], accuracy_before: number | null,
@@ -135,14 +135,20 @@ class Teach {
     /** @type {HTMLButtonElement} */ (byId("undo-button")).disabled = !allowed || this.#busy || !model?.can_undo;
     const classes = last?.classes ?? [];
     const task = `task ${last?.index} (${counted(classes, "class", "classes")}: ${shortList(classes)})`;
-    const distilled = model?.undoes === "distillation";
-    const back = `The model goes back to before ${distilled ? "its distillation" : task}.`;
+    const undone = {
+      task: { name: "last task", before: task, warning: `The model forgets ${task}. To get it back, its photos must be taught again.` },
+      distillation: {
+        name: "distillation",
+        before: "its distillation",
+        warning: "The model forgets no class, but is larger and slower again, with a pass for every task.",
+      },
+      forgetting: { name: "forgetting", before: "it forgot a class", warning: "The model knows the class again that it forgot." },
+    }[model?.undoes ?? "task"];
+    const back = `The model goes back to before ${undone.before}.`;
     const possible = model?.can_undo ? back : "There is nothing to undo: no earlier generation is kept.";
     byId("undo-line").textContent = allowed ? possible : "Switched off together with teaching.";
-    byId("undo-heading").textContent = byId("undo-title").textContent = `Undo the ${distilled ? "distillation" : "last task"}`;
-    byId("undo-warning").textContent = distilled
-      ? "The model forgets no class, but is larger and slower again, with a pass for every task."
-      : `The model forgets ${task}. To get it back, its photos must be taught again.`;
+    byId("undo-heading").textContent = byId("undo-title").textContent = `Undo the ${undone.name}`;
+    byId("undo-warning").textContent = undone.warning;
   }
 
   /** @param {File} file */
@@ -261,7 +267,7 @@ function showProgress(job) {
   const ending = job.events.findLast((event) => event.event === "ending"); // what comes after the last epoch
   const left = (ending ?? last)?.seconds_left ?? start?.estimated_seconds;
   const soon = typeof left === "number" ? `about ${duration(left)} left` : "estimating the time";
-  const title = start?.classes ? `Learning ${shortList(start.classes)}` : "Preparing the photos";
+  const title = start?.classes ? `Learning ${shortList([...start.classes, ...(start.again ?? [])])}` : "Preparing the photos";
   if (ending?.share) {
     describeJob(title, `Finishing · ${soon}`, ending.share);
   } else if (last?.epoch && last.epochs) {

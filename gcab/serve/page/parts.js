@@ -4,7 +4,7 @@
  * @typedef {{index: number, classes: string[], accuracy: number | null, held_out: number}} Task
  * @typedef {{name: string, version: string, method: string, generation: number | null, digest: string, image_size: number,
  *   classes: {name: string, task: number}[], tasks: Task[], capacity: {input?: number, hidden?: number}, bytes: number,
- *   stores_images: boolean, can_undo: boolean, undoes: "task" | "distillation" | null, can_teach: boolean,
+ *   stores_images: boolean, can_undo: boolean, undoes: "task" | "distillation" | "forgetting" | null, can_teach: boolean,
  *   limits: {body_bytes: number, archive_bytes: number, pixels: number, batch: number}}} Model
  * @typedef {{label: string, note?: string, share: number, strong?: boolean}} Bar
  */
