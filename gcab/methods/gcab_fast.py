@@ -93,9 +93,11 @@ class GcabFast(Gcab):
         return super().load_state_dict(state_dict, strict=strict, assign=assign)
 
     def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:
+        watch, self.watch = self.watch, ignore  # what takes long is the distillation
         super().end_task(task, data, held_out)
+        self.watch = watch
         if self.network.tasks > 1:
-            self.distill(data.images, self.watch)
+            self.distill(data.images, watch)
 
     def forget(self, label: int, images: Tensor | None = None) -> tuple[str, ...]:
         left = super().forget(label, images)
