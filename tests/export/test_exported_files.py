@@ -221,7 +221,8 @@ def test_ten_tasks_apply_nine_projectors_and_every_layer_once(tmp_path: Path) ->
     module = Exported(tiny_model(tmp_path / "model", tasks=10), with_preprocessing=False)
     calls: Counter[str] = Counter()
     for name, layer in module.predictor.named_modules():
-        if name.startswith(("heads.encoder.", "heads.cascade.")) and isinstance(layer, torch.nn.Linear | torch.nn.LayerNorm):
+        counted = isinstance(layer, torch.nn.Linear | torch.nn.LayerNorm)
+        if counted and name.startswith(("heads.encoder.", "heads.cascade.")):
             layer.register_forward_hook(lambda *_, name=name: calls.update([name]))
     module(module.samples()[0])
     assert sum(name.startswith("heads.cascade.") for name in calls) == 9 * 3  # a norm and two layers
