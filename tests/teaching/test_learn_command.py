@@ -141,7 +141,7 @@ def test_info_tells_of_an_interrupted_lesson(model: Path, world: Path, capsys: p
     interrupt_lesson(model, world)
     capsys.readouterr()
     text = said(capsys, "info", model)
-    assert text.endswith("a lesson is under way, or waits to be continued: bar, cross, ring (after epoch 0)")
+    assert text.endswith("a lesson is under way, or waits to be continued: bar, cross, ring")
     for file in (model / "work").iterdir():
         file.write_text("noise")
     assert "waits" not in said(capsys, "info", model)
@@ -186,7 +186,7 @@ def test_an_audit_sums_up_what_is_beside_the_current_model(
     model: Path, world: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = said(capsys, "audit", model)
-    assert re.search(r"generation-0001/weights.safetensors: [\d.]+ kB, kept for undo: \d+ tensors, no images", text)
+    assert re.search(r"generation-0001/weights.safetensors: [\d.]+ MB, kept for undo: \d+ tensors, no images", text)
     interrupt_lesson(model, world)
     capsys.readouterr()
     text = said(capsys, "audit", model)
