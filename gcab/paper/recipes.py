@@ -41,7 +41,7 @@ FROZEN_ENCODER = {"options.drift": "frozen"}
 FEATURE_DISTILLATION = {"options.drift": "distillation"}
 SWEEPS = {
     "lambda_gcab": (0.0005, 0.005, 0.05, 0.5, 5.0, 50.0),
-    "lambda_pfr": (0.02, 0.2, 2.0, 20.0, 200.0),
+    "lambda_pfr": (0.005, 0.05, 0.5, 5.0, 50.0),
 }
 
 RECIPES: Mapping[str, Recipe] = {

@@ -81,6 +81,6 @@ def test_a_problem_of_the_first_process_is_told_once_and_ends_all(tmp_path: Path
 def test_a_problem_of_all_processes_is_told_once(tmp_path: Path) -> None:
     refused = torchrun(2, "-m", "gcab", *TRAIN, "--runs", tmp_path, "--training.batch_size", "15")
     assert refused.returncode != 0
-    sentence = "gcab: a batch of 15 of the task's 723 images cannot be shared equally by 2 processes"
+    sentence = "gcab: a batch of 15 of the task's 651 images cannot be shared equally by 2 processes"
     assert refused.stderr.count(sentence) == 1
     assert refused.stdout == ""
