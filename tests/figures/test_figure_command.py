@@ -95,7 +95,7 @@ def test_settings_reach_the_rows_that_know_them_but_no_row_loses_what_it_is(tmp_
         assert job.distillation["options.views"] == 2
         assert "options.capacity" not in job.distillation
     swept = plan(RECIPES["hyperparameters"], tmp_path, settings=given)
-    assert {job.config.options.lambda_pfr for job in swept} == {3.0, 0.02, 0.2, 2.0, 20.0, 200.0}
+    assert {job.config.options.lambda_pfr for job in swept} == {3.0, 0.005, 0.05, 0.5, 5.0, 50.0}
     with pytest.raises(GcabError, match=r"unknown setting 'options.lambda_pfx'.*lambda_pfr"):
         plan(RECIPES["main"], tmp_path, settings={"options.lambda_pfx": "1"})
     with pytest.raises(GcabError, match=r"options\.capacity"):
@@ -451,12 +451,12 @@ def test_rows_of_the_ablation_that_several_runs_answer_are_told_apart(pair: list
     lines = numbers.ablation(runs)
     assert [(line["Row"], line["Class statistics"], line["Seeds"]) for line in lines] == [
         ("gates alone", "", 1),
-        ("PFR without compensation, lambda_pfr=2.0", "", 2),
+        ("PFR without compensation, lambda_pfr=0.5", "", 2),
         ("PFR without compensation, lambda_pfr=9.0", "", 1),
-        ("compensation, lambda_pfr=2.0", "", 2),
+        ("compensation, lambda_pfr=0.5", "", 2),
         ("compensation, lambda_pfr=9.0", "", 1),
         ("gates alone", "✓", 1),
-        ("compensation, lambda_pfr=2.0", "✓", 2),
+        ("compensation, lambda_pfr=0.5", "✓", 2),
         ("compensation, lambda_pfr=9.0", "✓", 1),
     ]
     axes = EXHIBITS["ablation"].figure(runs, lines).axes[0]
@@ -561,9 +561,9 @@ def test_the_embedding_is_published_with_its_points_and_its_two_runs_alone(
     out = default_folder("embedding", [*pair, changed(pair[1], seed=2, **{"training.epochs": 7})])
     assert str(out) == "results/embedding-digits-2-1-epochs", "named by what is drawn"
     publish("embedding", [*pair, changed(pair[1], seed=2)], out, "")
-    assert [run.log() for run in find_runs([out])] == [run.log() for run in pair]
-    kept = [len(list(run.path.rglob("*.npz"))) for run in find_runs([out])]
-    assert kept == [1, 2], "until task 1 ends, both are the same"
+    published = {run.log(): len(list(run.path.rglob("*.npz"))) for run in find_runs([out])}
+    assert published.keys() == {run.log() for run in pair}
+    assert [published[run.log()] for run in pair] == [1, 2], "until task 1 ends, both are the same"
     before = json.loads((out / "embedding.json").read_text())
     assert [entry["folder"] for entry in before["runs"]] == [f"../runs/{usual_name(run)}" for run in pair]
     assert f"Folder: {out}" in said(capsys, "embedding", out)

@@ -75,7 +75,7 @@ def test_a_setting_that_came_later_makes_no_other_run_but_another_value_does() -
     runs = planned("capacity")
     del runs[0].config["options"]["statistics_meet"]
     assert "With other settings" not in said("capacity", runs)
-    runs[0].config["options"]["statistics_weight"] = 1.0
+    runs[0].config["options"]["statistics_weight"] = 0.2
     assert (
         f"1 of whose 2 runs is here. With other settings, by commands of their own below: {usual_name(runs[0])}."
         in said("capacity", runs)
