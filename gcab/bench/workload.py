@@ -9,13 +9,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from gcab.assemble import build_method
 from gcab.bench.clock import Effort
-from gcab.config import RunConfig, resolve
+from gcab.config import RunConfig, override, resolve
 from gcab.methods.method import Method, Task, TaskImages
 from gcab.training.seeds import generator
 from gcab.training.trainer import finish, grow
 
 SCENARIO = "cifar100/10"
 CLASSES = 10  # per task
+SMALL_EYE = {"options.eye": 64}
 TINY = {"encoder.width": 48, "encoder.heads": 4, "encoder.blocks": 1, "training.batch_size": 8}
 
 Say = Callable[[str], None]
@@ -51,8 +52,9 @@ def make_workload(
     """`auto` is what the program itself does: it trains in bfloat16 on a GPU, and predicts in float32."""
     training = {"auto": "bfloat16" if device.type == "cuda" else "float32"}.get(precision, precision)
     changes = {"training.precision": training, **(TINY if quick else {})}
+    config = resolve(SCENARIO, "gcab", profile, changes=changes)
     return Workload(
-        config=resolve(SCENARIO, "gcab", profile, changes=changes),
+        config=override(config, SMALL_EYE) if quick and config.options.eye else config,
         device=device,
         training_tasks=(1, 2, 3) if quick else (1, 2, 10),
         inference_tasks=tuple(tasks or ((1, 3) if quick else (1, 2, 5, 10, 20, 50))),

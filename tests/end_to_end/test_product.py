@@ -118,7 +118,7 @@ def test_lessons_lead_to_the_model_of_the_research_run(folder: Path) -> None:
     test = [(file, file.name[:-6], "test") for file in sorted((folder / "more").iterdir())]
     (folder / "photos.csv").write_text("".join(",".join(map(str, row)) + "\n" for row in (*train, *test)))
     shared = {key: value for key, _, value in leaves(taught.config) if key.startswith(SHARED)}
-    order = {"scenario.order": "sorted", "scenario.sizes": "2,3", "scenario.image_size": "16"}
+    order = {"scenario.order": "sorted", "scenario.sizes": "2,3", "scenario.image_size": "16", "training.held_out": "0"}
     settings = [f"--{key}={value}" for key, value in (shared | order).items()]
     assert main(["train", "folder/2", "--data", "photos.csv", "--run", "run", "--seed", "3", *settings]) == 0
 

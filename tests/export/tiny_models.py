@@ -1,6 +1,7 @@
 """Model folders with a tiny network whose every parameter is away from its special starting value."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,7 +41,9 @@ def random_bytes(*shape: int, seed: int = 0) -> Tensor:
 
 def save_tiny(folder: Path, method: str = "gcab", profile: str = "extended", tasks: int = 2) -> None:
     """A calibrated model folder after so many tasks, without training."""
-    quick = {"options.distillation_steps": 3, "options.views": 1} if method == "gcab-fast" else {}
+    quick: dict[str, Any] = {"options.distillation_steps": 3, "options.views": 1} if method == "gcab-fast" else {}
+    if profile == "extended" and method in ("gcab", "gcab-fast"):
+        quick["options.eye"] = 256
     config = resolve("folder/1", method, profile, changes={**TINY, **quick})
     built, stream = build_method(config), tasks_of(tasks)
     generator = torch.Generator().manual_seed(5)
