@@ -109,6 +109,8 @@ def learn_verb(verb: argparse.Namespace, console: Console) -> None:
         result = teach(verb.model, verb.photos, **wishes, progress=display)
     taught = result.taught
     right = "" if taught.accuracy is None else f", {taught.accuracy:.1f} % of {taught.held_out} held-out photos right"
+    if right and taught.epochs:
+        right += " (optimistic: they chose the epoch)"
     error = result.calibration_error
     display.say(
         f"{verb.model.name}  generation {result.generation}: learned {subjects(result.classes, taught.again)} "
