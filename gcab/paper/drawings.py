@@ -195,7 +195,7 @@ def distillation(runs: Sequence[RunFolder], lines: Lines) -> "Figure":  # noqa: 
 
     Where class statistics join the decision, a third pair of lines shows the ACC_TAG that heads reach without them.
     """
-    colours = {"ACC_TAW": METHOD_COLOURS["gcab_fast"], "ACC_TAG": METHOD_COLOURS["gcab"], "Heads alone": PALETTE[5]}
+    colours = {"ACC_TAW": METHOD_COLOURS["gcab-fast"], "ACC_TAG": METHOD_COLOURS["gcab"], "Heads alone": PALETTE[5]}
     panes = list(dict.fromkeys((line["Scenario"], line["Run"]) for line in lines))
     figure, grid = panels(1, len(panes), height=4.0, width=PANEL_WIDTH)
     several = len({scenario for scenario, _ in panes}) < len(panes)
@@ -250,7 +250,7 @@ def memory(runs: Sequence[RunFolder], lines: Lines) -> "Figure":  # noqa: ARG001
     """Accuracy over all that is kept between tasks; hollow: the paper's."""
     scenarios = list(dict.fromkeys(line["Scenario"] for line in lines))
     titles = list(dict.fromkeys(line["Method"].removesuffix(AGAIN) for line in lines))
-    colours = [METHOD_COLOURS["gcab"], METHOD_COLOURS["gcab_fast"], *PALETTE[3:], PALETTE[1]]
+    colours = [METHOD_COLOURS["gcab"], METHOD_COLOURS["gcab-fast"], *PALETTE[3:], PALETTE[1]]
     figure, grid = panels(1, len(scenarios), height=4.2, width=PANEL_WIDTH * (1.3 if len(scenarios) == 1 else 1))
     for axes, scenario in zip(grid, scenarios, strict=True):
         mine, sizes = [line for line in lines if line["Scenario"] == scenario], list[float]()

@@ -15,7 +15,7 @@ Array = NDArray[Any]
 
 # Okabe and Ito's colours, told apart by colour-blind readers too; some methods keep theirs in every report.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#6A3D9A", "#7F6A55")
-METHOD_COLOURS = {"gcab": PALETTE[0], "finetune": PALETTE[1], "gcab_fast": PALETTE[2], "joint": "#555555"}
+METHOD_COLOURS = {"gcab": PALETTE[0], "finetune": PALETTE[1], "gcab-fast": PALETTE[2], "joint": "#555555"}
 MARKERS = "osD^vPX*"
 PANEL_WIDTH = 5.2  # inches; two panels side by side fill a page
 STYLE: dict[Any, Any] = {

@@ -9,6 +9,7 @@ import pytest
 from synthetic_runs import rewrite_metrics, write_comparison, write_run
 
 from gcab.evaluation.metrics import incremental_tag, incremental_taw
+from gcab.methods.registry import methods
 from gcab.report import figures
 from gcab.report.figures import FIGURES, draw, save_figures
 from gcab.report.plotting import METHOD_COLOURS, PALETTE, clip, every, looks
@@ -242,3 +243,7 @@ def test_colours_belong_to_methods() -> None:
 def test_long_names_are_cut() -> None:
     assert clip("short") == "short"
     assert clip("a very long class name indeed", 10) == "a very lo…"
+
+
+def test_colours_belong_to_methods_that_there_are() -> None:
+    assert METHOD_COLOURS.keys() <= methods().keys()
