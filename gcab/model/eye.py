@@ -37,8 +37,8 @@ LEVELS = 128  # of a feature from 0 to 1
 PER_FILTER = SIGNS * CELLS**2
 SHARES = {6: 2, 4: 1, 9: 1}  # patch size -> its share of the filters
 MULTIPLE = PER_FILTER * sum(SHARES.values())
-CHUNK = 50  # images seen at once on a processor: more do not fit its cache
-LARGE_CHUNK = 1000  # the same on a GPU
+CHUNK = 10  # images seen at once on a processor: more do not fit its cache
+SUMMED = 500  # images whose products are added up at once
 
 
 Watch = Callable[[float], None]  # told the share of a piece of work that is done
@@ -101,14 +101,14 @@ class Eye(nn.Module):
         """How strongly each filter of a size answers in each cell, on average: (B, PER_FILTER K)."""
         kernels, scales = getattr(self, f"kernels{size}"), getattr(self, f"scales{size}")
         # Sums of products of whole numbers, below 2²⁴: rounding undoes whatever order or method they were added with.
-        products = functional.conv2d(images, kernels).round()
-        z = products / deviation(images, size) * scales[:, None, None]
+        products = functional.conv2d(images, kernels).round_()
+        z = products.div_(deviation(images, size)).mul_(STEPS * scales[:, None, None])  # in steps
         stride = z.shape[-1] // CELLS
         window = z.shape[-1] - stride * (CELLS - 1)
         cells = [slice(cell * stride, cell * stride + window) for cell in range(CELLS)]
-        sums = []
-        for side in (z, -z):
-            strength = ((side - THRESHOLD).relu() * STEPS).round()
+        sums, faint = [], THRESHOLD * STEPS
+        for above in (z - faint, -faint - z):
+            strength = above.relu_().round_()
             parts = [strength[:, :, down, across].sum(dim=(2, 3)) for down in cells for across in cells]
             sums.append(torch.stack(parts, dim=2))  # (B, K, CELLS²)
         return torch.cat(sums, dim=1).flatten(1) / (STEPS * window**2)
@@ -332,10 +332,10 @@ def summed(
     sums, grams, done = torch.zeros(classes, size, dtype=torch.float64, device=device), [], 0
     for group in groups:
         gram = torch.zeros(size, size, dtype=torch.float64, device=device)  # whole numbers below 2⁵³: exact
-        chunk = LARGE_CHUNK if device.type == "cuda" else CHUNK
-        for some, theirs in zip(images[group].split(chunk), labels[group].split(chunk), strict=True):
+        at_once = SUMMED if device.type == "cuda" else CHUNK
+        for some, theirs in zip(images[group].split(SUMMED), labels[group].split(SUMMED), strict=True):
             for view in views(some, mirrored):
-                x = eye(view.to(device)).double()
+                x = torch.cat([eye(part.to(device)) for part in view.split(at_once)]).double()
                 gram.addmm_(x.T, x)
                 sums.index_add_(0, theirs.to(device), x)
             done += len(some)
