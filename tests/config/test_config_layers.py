@@ -27,12 +27,12 @@ def value_of(config: RunConfig, key: str) -> Any:
 
 
 def test_a_profile_beats_the_defaults() -> None:
-    assert resolve("cifar100/10", "gcab", "official").encoder == EncoderConfig()
+    assert resolve("cifar100/10", "gcab", "official").encoder == EncoderConfig(drop_path_over="network")
     assert resolve("cifar100/10", "gcab", "paper").encoder.kind == "vit"
 
 
 def test_a_methods_own_profile_applies_to_its_options() -> None:
-    assert resolve("cifar100/10", "gcab", "official").options == GcabOptions()
+    assert resolve("cifar100/10", "gcab", "official").options.network.head_init == "default"
     assert resolve("cifar100/10", "gcab", "paper").options.network.projector == "mlp"
     assert resolve("cifar100/10", "gcab", "extended").options.statistics is True
     assert resolve("cifar100/10", "gcab") == resolve("cifar100/10", "gcab", DEFAULT_PROFILE)
@@ -101,6 +101,7 @@ def test_text_is_read_as_the_type_of_the_setting(key: str, text: str, value: obj
         ("training.lr", 0.0, "training.lr is 0.0"),
         ("training.weight_decay", -0.1, "training.weight_decay is -0.1: give 0 or more"),
         ("training.clip", -1.0, "training.clip is -1.0: give 0 or more"),
+        ("training.lr_lag", -1, "training.lr_lag is -1: give 0 or more"),
         ("encoder.heads", 5, "encoder.width 64 is not a multiple of encoder.heads 5"),
         ("encoder.patch", 3, "scenario.image_size 8 is not a multiple of encoder.patch 3"),
         ("encoder.patch", 16, "scenario.image_size 8 is not a multiple of encoder.patch 16"),
@@ -169,6 +170,10 @@ def test_a_schedule_that_is_all_warm_up_is_pointed_out() -> None:
     caution = resolve("digits/5", "gcab", changes={"training.epochs": 5}).training.caution()
     assert caution is not None
     assert "are all warm-up (training.warmup_epochs 5)" in caution
+    late = {"training.epochs": 6, "training.lr_lag": 1}  # epochs 1 to 6 have the rates of 1, 1, 2, 3, 4, 5
+    assert resolve("digits/5", "gcab", changes={"training.epochs": 6}).training.caution() is None
+    assert resolve("digits/5", "gcab", changes=late).training.caution() is not None
+    assert resolve("digits/5", "gcab", changes={**late, "training.warmup_epochs": 0}).training.caution() is None
 
 
 @pytest.mark.parametrize("method", ["gcab", "er"])
@@ -179,6 +184,23 @@ def test_a_configuration_survives_json(method: str) -> None:
     assert again == config
     assert type(again.options) is type(config.options)
     assert again.scenario.sizes == (4, 6)
+
+
+def test_a_stored_configuration_from_before_a_setting_does_what_it_did() -> None:
+    """Runs of `official` before it followed the authors in these points."""
+    stored = to_dict(resolve("digits/5", "gcab", "official"))
+    del stored["encoder"]["drop_path_over"], stored["training"]["lr_lag"], stored["options"]["network"]["head_init"]
+    stored["options"]["gate_gradient"] = "compensated"
+    config = from_dict(stored)
+    assert (config.encoder.drop_path_over, config.training.lr_lag) == ("encoder", 0)
+    assert config.options.network.head_init == "truncated"
+    assert config.options == GcabOptions()
+
+
+def test_extended_has_none_of_what_only_the_authors_have() -> None:
+    config = resolve("digits/5", "gcab", "extended")
+    assert (config.encoder.drop_path_over, config.training.lr_lag) == ("encoder", 0)
+    assert (config.options.gate_gradient, config.options.network.head_init) == ("compensated", "truncated")
 
 
 def test_a_stored_setting_this_version_does_not_know_is_named() -> None:
