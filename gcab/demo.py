@@ -58,7 +58,8 @@ def verdict(runs: Mapping[str, RunFolder]) -> str:
     reached = {method: final["acc_tag"] for method, run in runs.items() if (final := run.final())}
     best = max(BASELINES, key=reached.__getitem__)
     gap = reached["gcab"] - reached[best]
-    return f"gcab is {abs(gap):.1f} points {'below' if gap < 0 else 'above'} the best baseline, {best}."
+    where = "level with" if abs(gap) < 0.05 else f"{abs(gap):.1f} points {'below' if gap < 0 else 'above'}"
+    return f"gcab is {where} the best baseline, {best}."
 
 
 @contextmanager
