@@ -92,6 +92,8 @@ class Eye(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Bytes (B, C, H, W) as any kind of number, to features (B, F), whole numbers as float32."""
+        if not torch.compiler.is_compiling() and images.device.type == "cpu" and len(images) > CHUNK:
+            return torch.cat([self(part) for part in images.split(CHUNK)])
         with in_full_precision(images.device):
             seen = as_seen(images)  # (B, groups, 3, side, side)
             answers = torch.cat([self.answers(seen.flatten(0, 1), size) for size in SHARES], dim=1)
@@ -332,10 +334,9 @@ def summed(
     sums, grams, done = torch.zeros(classes, size, dtype=torch.float64, device=device), [], 0
     for group in groups:
         gram = torch.zeros(size, size, dtype=torch.float64, device=device)  # whole numbers below 2⁵³: exact
-        at_once = SUMMED if device.type == "cuda" else CHUNK
         for some, theirs in zip(images[group].split(SUMMED), labels[group].split(SUMMED), strict=True):
             for view in views(some, mirrored):
-                x = torch.cat([eye(part.to(device)) for part in view.split(at_once)]).double()
+                x = eye(view.to(device)).double()
                 gram.addmm_(x.T, x)
                 sums.index_add_(0, theirs.to(device), x)
             done += len(some)
