@@ -182,7 +182,7 @@ def test_training_moves_what_may_learn_and_nothing_else(finished: FinishedRun) -
     train(method, task, data, finished.config)
     moved = set(differing(before, {name: parameter.detach() for name, parameter in method.named_parameters()}))
     assert moved <= learning - owned
-    assert len(moved) >= 0.8 * len(learning - owned), f"not moved: {sorted(learning - owned - moved)}"
+    assert len(moved) > 0.8 * len(learning - owned) or not learning, f"not moved: {sorted(learning - owned - moved)}"
 
 
 def owned_by_earlier_tasks(method: Method) -> set[str]:
@@ -253,7 +253,9 @@ def test_the_seed_alone_decides_the_initial_weights(case: Case, tmp_path: Path) 
     first, again, other = initial(1, 0), initial(1, 1), initial(2, 0)
     assert differing(first, again) == [], "the same seed gave other weights"
     same = sum(int((value == other[name]).sum()) for name, value in first.items())
-    assert same <= 0.5 * sum(value.numel() for value in first.values()), "another seed gave the same weights"
+    assert same < 0.5 * sum(value.numel() for value in first.values()) or not first, (
+        "another seed gave the same weights"
+    )
 
 
 @pytest.mark.parametrize("case", PROFILES, ids=str)

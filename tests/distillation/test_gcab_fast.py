@@ -128,15 +128,17 @@ def of_passes(method: Gcab, pixels: Tensor) -> Tensor:
 def test_the_student_says_what_its_teacher_says(profile: str) -> None:
     seen = torch.cat([images_of(task, count=60, seed=5).images for task in TASKS])  # of old tasks as well
     wanted = of_passes(teacher(profile), seen)
-    novice, expert = student(profile, distillation_steps=1), student(profile, distillation_steps=600, views=8)
+    novice, expert = (
+        student(profile, distillation_steps=1),
+        student(profile, distillation_steps=600, views=16, distillation_lr=1e-2),
+    )
     far, near = (divergence(wanted, of_passes(fast, seen), temperature=1.0) for fast in (novice, expert))
     assert near < 0.5 * far
     groups = [2, 3, 2] if profile == "extended" else [7]  # statistics help to tell tasks apart
-    alike = 0.7 if profile == "official" else 0.85  # its heads start larger and stay further apart
     for given, asked in zip(of_passes(expert, seen).split(groups, 1), wanted.split(groups, 1), strict=True):
-        assert (given.argmax(dim=1) == asked.argmax(dim=1)).double().mean() > alike
+        assert (given.argmax(dim=1) == asked.argmax(dim=1)).double().mean() > 0.85
     said, taught = logits(expert, seen).argmax(dim=1), logits(teacher(profile), seen).argmax(dim=1)
-    assert (said == taught).double().mean() > alike
+    assert (said == taught).double().mean() > 0.85
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -541,13 +543,17 @@ def test_impossible_options_are_refused(change: dict[str, float], sentence: str)
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_the_papers_network_costs_at_most_five_per_cent_more_than_its_encoder(profile: str) -> None:
+    """The eye, where there is one, adds its own share, which is stated apart."""
     config = resolve("cifar100/10", "gcab-fast", profile)
-    with torch.device("meta"):
-        method = GcabFast(Setting(config.encoder, 32, SETTING.mean, SETTING.std), config.options)
-        for index in range(10):
-            method.grow(Task(index, 10 * index, tuple(map(str, range(10)))))
-        merge(method.network)
-    encoder, whole = count_macs(method.eval(), 32)
+    costs = {}
+    for eye in {0, config.options.eye}:
+        with torch.device("meta"):
+            setting = Setting(config.encoder, 32, SETTING.mean, SETTING.std)
+            method = GcabFast(setting, replace(config.options, eye=eye))
+            for index in range(10):
+                method.grow(Task(index, 10 * index, tuple(map(str, range(10)))))
+            merge(method.network)
+        encoder, costs[eye] = count_macs(method.eval(), 32)
     assert encoder > 5e8
-    with_eye = 0.08 if config.options.eye else 0.0
-    assert encoder < whole < (1.05 + with_eye) * encoder
+    assert encoder < costs[0] < 1.05 * encoder
+    assert costs[config.options.eye] - costs[0] < 0.08 * encoder

@@ -11,7 +11,7 @@
 
 import {
   announce, byId, confirmed, counted, drawLine, element, formWith, notice, pause, readableBytes, sentence, Server,
-  showBars, takeFiles, Trouble,
+  showBars, takeFiles, Trouble, undoing,
 } from "./parts.js";
 import { Predict } from "./predict.js";
 
@@ -135,20 +135,12 @@ class Teach {
     /** @type {HTMLButtonElement} */ (byId("undo-button")).disabled = !allowed || this.#busy || !model?.can_undo;
     const classes = last?.classes ?? [];
     const task = `task ${last?.index} (${counted(classes, "class", "classes")}: ${shortList(classes)})`;
-    const undone = {
-      task: { name: "last task", before: task, warning: `The model forgets ${task}. To get it back, its photos must be taught again.` },
-      distillation: {
-        name: "distillation",
-        before: "its distillation",
-        warning: "The model forgets no class, but is larger and slower again, with a pass for every task.",
-      },
-      forgetting: { name: "forgetting", before: "it forgot a class", warning: "The model knows the class again that it forgot." },
-    }[model?.undoes ?? "task"];
-    const back = `The model goes back to before ${undone.before}.`;
+    const { name, before, warning } = undoing(model?.undoes ?? "task", task);
+    const back = `The model goes back to before ${before}.`;
     const possible = model?.can_undo ? back : "There is nothing to undo: no earlier generation is kept.";
     byId("undo-line").textContent = allowed ? possible : "Switched off together with teaching.";
-    byId("undo-heading").textContent = byId("undo-title").textContent = `Undo the ${undone.name}`;
-    byId("undo-warning").textContent = undone.warning;
+    byId("undo-heading").textContent = byId("undo-title").textContent = `Undo the ${name}`;
+    byId("undo-warning").textContent = warning;
   }
 
   /** @param {File} file */

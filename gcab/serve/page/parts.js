@@ -238,3 +238,20 @@ export function takeFiles(name, panelId, take) {
     if (files.length && ready()) take(files);
   });
 }
+
+/**
+ * What an undo takes back, where it leads, and what it costs; `task` describes the last task.
+ * @param {"task" | "distillation" | "forgetting"} what
+ * @param {string} task
+ */
+export function undoing(what, task) {
+  return {
+    task: { name: "last task", before: task, warning: `The model forgets ${task}. To get it back, its photos must be taught again.` },
+    distillation: {
+      name: "distillation",
+      before: "its distillation",
+      warning: "The model forgets no class, but is larger and slower again, with a pass for every task.",
+    },
+    forgetting: { name: "forgetting", before: "it forgot a class", warning: "The model knows the class again that it forgot." },
+  }[what];
+}
