@@ -10,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from gcab.assemble import build_method
 from gcab.bench.clock import Effort
 from gcab.config import RunConfig, override, resolve
+from gcab.methods.gcab import Gcab
 from gcab.methods.method import Method, Task, TaskImages
 from gcab.training.seeds import generator
 from gcab.training.trainer import finish, grow
@@ -82,6 +83,8 @@ def random_images(config: RunConfig, task: Task, count: int) -> TaskImages:
 def growing(config: RunConfig, device: torch.device, count: int) -> Iterator[tuple[Task, Method]]:
     """The method as it is when each task begins; the task ends, untrained, when the next one is asked for."""
     method = build_method(config).to(device)
+    if isinstance(method, Gcab) and method.referee is not None:
+        method.referee.weights.fill_(1.0)  # every opinion is heard, so that an error in any of them shows
     for task in tasks_of(count):
         grow(method, task, config.seed)
         yield task, method

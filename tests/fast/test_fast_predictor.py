@@ -10,6 +10,7 @@ from gcab.assemble import build_method
 from gcab.config import PROFILES, resolve
 from gcab.errors import GcabError
 from gcab.inference import LARGEST, fast_predictor
+from gcab.methods.gcab import Gcab
 from gcab.methods.method import Method, Task, TaskImages
 from gcab.training.trainer import finish, grow
 
@@ -28,6 +29,8 @@ def learned(name: str, profile: str, device: str) -> Method:
         task = Task(index, 2 * index, ("a", "b"))
         grow(method, task, config.seed)
         finish(method.eval(), task, TaskImages(images, 2 * index + torch.arange(24) % 2), config.seed)
+    if isinstance(method, Gcab) and method.referee is not None:
+        method.referee.weights.copy_(torch.tensor([0.3, 0.01, 3.0]))  # every opinion is heard
     return method
 
 
