@@ -36,14 +36,14 @@ from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
-from gcab.cli import main as gcab_main
+from gcab.classifier.learner import ContinualClassifier
+from gcab.classifier.model_folder import ModelFolder
+from gcab.cli.main import main as gcab_main
 from gcab.config import leaves, resolve
 from gcab.data.cifar100 import load
 from gcab.data.images import Split
-from gcab.learner import ContinualClassifier
-from gcab.model_folder import ModelFolder
+from gcab.data.scenario import Scenario
 from gcab.runs.folder import RunFolder
-from gcab.scenario import Scenario
 from gcab.version import VERSION
 
 SCENARIO, SIZE = "cifar100/10", 32

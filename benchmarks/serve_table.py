@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 from serve_load import good, measure, photo, served
 
-from gcab.cli import main as gcab
+from gcab.cli.main import main as gcab
 from gcab.version import VERSION
 
 LESSONS, CLASSES, PHOTOS, SIZE = 10, 10, 2, 32

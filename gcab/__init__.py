@@ -7,14 +7,18 @@ from gcab.errors import GcabError
 from gcab.version import VERSION
 
 if TYPE_CHECKING:
-    from gcab.learner import ContinualClassifier
-    from gcab.model_folder import ModelFolder
-    from gcab.teaching import teach
+    from gcab.classifier.learner import ContinualClassifier
+    from gcab.classifier.model_folder import ModelFolder
+    from gcab.classifier.teaching import teach
 
 __all__ = ["ContinualClassifier", "GcabError", "ModelFolder", "__version__", "teach"]
 __version__ = VERSION
 
-HOMES = {"ContinualClassifier": "gcab.learner", "ModelFolder": "gcab.model_folder", "teach": "gcab.teaching"}
+HOMES = {
+    "ContinualClassifier": "gcab.classifier.learner",
+    "ModelFolder": "gcab.classifier.model_folder",
+    "teach": "gcab.classifier.teaching",
+}
 
 
 def __getattr__(name: str) -> Any:

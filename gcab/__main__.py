@@ -2,6 +2,6 @@
 
 import sys
 
-from gcab.cli import main
+from gcab.cli.main import main
 
 sys.exit(main())

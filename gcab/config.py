@@ -3,76 +3,20 @@
 import dataclasses
 import hashlib
 import json
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from gcab.data.augment import AugmentConfig
-from gcab.data.registry import DATASETS, dataset
+from gcab.data.registry import DATASETS, SCENARIOS, dataset
+from gcab.data.scenario import ScenarioConfig
 from gcab.errors import GcabError, unknown
 from gcab.methods.registry import method_named
 from gcab.model.encoder import EncoderConfig
+from gcab.profiles import DEFAULT_PROFILE, PROFILES
+from gcab.training.schedule import TrainingConfig
 
 Overrides = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class ScenarioConfig:
-    """Which classes arrive when."""
-
-    name: str = "cifar100/10"
-    dataset: str = "cifar100"
-    tasks: int = 10
-    sizes: tuple[int, ...] = ()  # classes in each task where they are not all equal
-    order: Literal["paper", "sorted", "random"] = "random"  # paper: the authors' order; random: from the run's seed
-    validation: float = 0.0  # share of the training images held out and tested on, in place of the test images
-    image_size: int = 32
-
-
-@dataclass(frozen=True)
-class TrainingConfig:
-    """Defaults are the authors' code but for `lr_lag`: 5e-4 * 128 / 512 at its peak, restarted for every task."""
-
-    epochs: int = 500  # per task, section "Experimental Setup"
-    first_task: float = 1.0  # times as many epochs for the first: what it teaches the encoder, all others build on
-    held_out: float = 0.0  # share of each class that is not trained on but judges parts of the method at a task's end
-    batch_size: int = 128  # same section
-    optimiser: Literal["adamw", "adam", "sgd"] = "adamw"  # text: Adam
-    lr: float = 1.25e-4  # text: 1e-4
-    warmup_epochs: int = 5
-    warmup_lr: float = 1e-6
-    min_lr: float = 1e-5  # where the cosine ends
-    lr_lag: int = 0  # epochs that the rate runs behind; authors: 1, their schedule hears of an epoch at its end
-    weight_decay: float = 1e-6
-    clip: float = 10000.0  # largest gradient norm; 0: no clipping
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 on a GPU, float32 on a CPU
-
-    def caution(self) -> str | None:
-        """What is allowed and hardly meant."""
-        if self.warmup_epochs <= max(0, self.epochs - 1 - self.lr_lag):
-            return None
-        return (
-            f"the {self.epochs} epochs a task are all warm-up (training.warmup_epochs {self.warmup_epochs}) and hardly "
-            "teach anything: lower it for so short a run."
-        )
-
-    def epochs_of(self, task: int) -> int:
-        """How long a task is trained, the first of which is number 0."""
-        return max(1, round(self.first_task * self.epochs)) if task == 0 else self.epochs
-
-    def in_bfloat16(self, on_gpu: bool) -> bool:
-        return self.precision == "bfloat16" or (self.precision == "auto" and on_gpu)
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.held_out <= 0.5:
-            raise GcabError(f"training.held_out is {self.held_out}: give a share from 0 to 0.5.")
-        for name in ("epochs", "first_task", "batch_size", "lr"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise GcabError(f"training.{name} is {getattr(self, name)}: give a number greater than 0.")
-        for name in ("warmup_epochs", "warmup_lr", "min_lr", "lr_lag", "weight_decay", "clip"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise GcabError(f"training.{name} is {getattr(self, name)}: give 0 or more.")
 
 
 @dataclass(frozen=True)
@@ -117,53 +61,6 @@ class RunConfig:
             raise GcabError(f"scenario.tasks is {self.scenario.tasks}: give 1 or more.")
 
 
-DEFAULT_PROFILE = "extended"
-PROFILES: Mapping[str, Overrides] = {
-    "extended": {},
-    "official": {"encoder.drop_path_over": "network", "training.lr_lag": 1},
-    "paper": {
-        "encoder.kind": "vit",
-        "encoder.drop_path": 0.0,
-        "training.optimiser": "adam",
-        "training.lr": 1e-4,
-        "training.min_lr": 1e-4,
-        "training.warmup_epochs": 0,
-        "training.weight_decay": 0.0,
-        "training.clip": 0.0,
-    },
-}
-
-DATASET_PRESETS: Mapping[str, Overrides] = {
-    "cifar100": {"scenario.order": "paper"},
-    "tiny-imagenet": {"encoder.patch": 8},
-    "imagenet100": {"encoder.patch": 16},
-    "folder": {"encoder.patch": 8},
-    "digits": {
-        "scenario.order": "sorted",
-        "encoder.patch": 2,
-        "encoder.width": 64,
-        "encoder.heads": 4,
-        "encoder.blocks": 2,
-        "augment.randaugment": False,
-        "training.batch_size": 16,
-        "training.epochs": 40,
-        "training.first_task": 1.0,
-        "training.held_out": 0.1,
-        "training.lr": 1e-3,
-    },
-}
-
-SCENARIOS = (
-    "cifar100/5",
-    "cifar100/10",
-    "cifar100/20",
-    "tiny-imagenet/5",
-    "tiny-imagenet/10",
-    "imagenet100/10",
-    "digits/5",
-)
-
-
 SCENARIO_KEYS = {"scenario.name", "scenario.dataset", "scenario.tasks"}  # what a scenario's name says
 
 
@@ -197,7 +94,7 @@ def scenario_preset(name: str) -> dict[str, Any]:
         "scenario.image_size": info.size,
         "augment.crop": info.crop,
         "augment.flip": info.flip,
-        **DATASET_PRESETS[source],
+        **info.preset,
     }
 
 

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from gcab.bench.clock import require_agreement, time_ways
+from gcab.bench.cost import count_macs, meta_method
 from gcab.bench.workload import Row, Say, Workload, flops_of, learned, tasks_of
-from gcab.evaluation.cost import count_macs, meta_method
-from gcab.inference import fast_predictor
+from gcab.fast.folded import FoldedDecoder
+from gcab.fast.inference import fast_predictor
 from gcab.methods.gcab import Gcab
 from gcab.methods.method import Method
-from gcab.model.folded import FoldedDecoder
-from gcab.training.seeds import generator
+from gcab.seeds import generator
 
 TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2}
 

@@ -7,15 +7,17 @@ import torch
 from torch import Tensor
 
 from gcab.bench.clock import forget_peak, peak_bytes, require_agreement, time_ways, wait_for
+from gcab.bench.cost import matmul_rate, meta_method
 from gcab.bench.workload import Row, Say, Workload, flops_of, growing, random_images, tasks_of
 from gcab.config import RunConfig
 from gcab.data.augment import Augment
-from gcab.evaluation.cost import matmul_rate, meta_method
-from gcab.methods.method import Method, Progress, Task
-from gcab.training.captured import CapturedSteps, unchanged
+from gcab.data.tasks import Progress, Task
+from gcab.fast.graphs import unchanged
+from gcab.methods.method import Method
+from gcab.seeds import generator, seeded
 from gcab.training.feed import Feed
+from gcab.training.recorded import RecordedSteps
 from gcab.training.schedule import make_optimiser
-from gcab.training.seeds import generator, seeded
 from gcab.training.step import PlainSteps, Step, Steps
 
 TOLERANCE = 0.05  # of an epoch's mean losses: compiled code draws other paths to drop
@@ -25,7 +27,7 @@ def time_training(work: Workload, say: Say) -> list[Row]:
     """Every way to train each of the chosen tasks, with the share of the device's matrix-product rate it reaches."""
     ways: dict[str, Callable[[Step, Feed], Steps]] = {"plain": PlainSteps}
     if recording_works(work.device):
-        ways["recorded"] = CapturedSteps
+        ways["recorded"] = RecordedSteps
     rate = matmul_rate(work.device, work.config.training.precision == "bfloat16")
     rows: list[Row] = []
     for task, method in growing(work.config, work.device, max(work.training_tasks)):

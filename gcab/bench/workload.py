@@ -7,12 +7,13 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from gcab.assemble import build_method
 from gcab.bench.clock import Effort
 from gcab.config import RunConfig, override, resolve
+from gcab.data.tasks import Task, TaskImages
 from gcab.methods.gcab import Gcab
-from gcab.methods.method import Method, Task, TaskImages
-from gcab.training.seeds import generator
+from gcab.methods.method import Method
+from gcab.runs.assemble import build_method
+from gcab.seeds import generator
 from gcab.training.trainer import finish, grow
 
 SCENARIO = "cifar100/10"

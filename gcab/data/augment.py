@@ -1,7 +1,7 @@
 """From bytes to the network's input: random crop, flip and RandAugment, batched and on the images' device.
 
 All random numbers are drawn first (`Augment.draw`); the rest (`Augment.apply`) is a pure function of tensors
-with fixed shapes that never waits for the device, so that it can be compiled and captured in a CUDA graph. The
+with fixed shapes that never waits for the device, so that it can be compiled and recorded as a CUDA graph. The
 order is that of the authors' pipeline: crop, flip, RandAugment, normalise.
 """
 

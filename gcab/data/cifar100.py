@@ -13,11 +13,19 @@ import torch
 from numpy.typing import NDArray
 
 from gcab.data.archive import download, given_root, md5_of, unpack
+from gcab.data.dataset import Dataset
 from gcab.data.decode import resized
 from gcab.data.images import ImageSet, Split
 from gcab.errors import GcabError
 
 FOLDER = "cifar-100-python"
+# The authors' class order 1.
+ORDER = (
+    *(87, 0, 52, 58, 44, 91, 68, 97, 51, 15, 94, 92, 10, 72, 49, 78, 61, 14, 8, 86, 84, 96, 18, 24, 32),
+    *(45, 88, 11, 4, 67, 69, 66, 77, 47, 79, 93, 29, 50, 57, 83, 17, 81, 41, 12, 37, 59, 25, 20, 80, 73),
+    *(1, 28, 6, 46, 62, 82, 53, 9, 31, 75, 38, 63, 33, 74, 27, 22, 36, 3, 16, 21, 60, 19, 70, 90, 89),
+    *(43, 5, 42, 65, 76, 40, 30, 23, 85, 2, 95, 56, 48, 71, 64, 98, 13, 99, 7, 34, 55, 54, 26, 35, 39),
+)
 
 
 @dataclass(frozen=True)
@@ -120,3 +128,20 @@ class _ArrayUnpickler(pickle.Unpickler):
             case ("numpy", "dtype"):
                 return _PickledType
         raise pickle.UnpicklingError(f"the name {module}.{name} is refused")
+
+
+DATASET = Dataset(
+    name="cifar100",
+    summary="CIFAR-100: 60,000 images of 32x32 pixels; fetched when missing",
+    classes=100,
+    size=32,
+    mean=(0.5071, 0.4867, 0.4408),
+    std=(0.2675, 0.2565, 0.2761),
+    crop="pad",
+    flip=True,
+    needs_root=True,
+    load=load,
+    tasks=(5, 10, 20),
+    order=ORDER,
+    preset={"scenario.order": "paper"},
+)

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from gcab.data.dataset import Dataset
 from gcab.data.decode import resized
 from gcab.data.images import ImageSet, Split
 
@@ -25,3 +26,31 @@ def load(root: Path | None, split: Split, size: int) -> ImageSet:  # noqa: ARG00
     chosen = (turn % 5 == 4) == (split == "test")
     images = grey[chosen].unsqueeze(1).repeat(1, 3, 1, 1)  # (n, 3, 8, 8)
     return ImageSet(resized(images, size), labels[chosen], tuple(str(digit) for digit in range(10)))
+
+
+DATASET = Dataset(
+    name="digits",
+    summary="scikit-learn's 1,797 handwritten digits of 8x8 pixels; nothing to fetch",
+    classes=10,
+    size=8,
+    mean=(0.3053, 0.3053, 0.3053),
+    std=(0.3760, 0.3760, 0.3760),
+    crop="none",
+    flip=False,
+    needs_root=False,
+    load=load,
+    tasks=(5,),
+    preset={
+        "scenario.order": "sorted",
+        "encoder.patch": 2,
+        "encoder.width": 64,
+        "encoder.heads": 4,
+        "encoder.blocks": 2,
+        "augment.randaugment": False,
+        "training.batch_size": 16,
+        "training.epochs": 40,
+        "training.first_task": 1.0,
+        "training.held_out": 0.1,
+        "training.lr": 1e-3,
+    },
+)

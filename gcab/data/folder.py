@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gcab.data.archive import IMAGE_SUFFIXES, cannot_open, existing_folder, given_root, image_files, listed
+from gcab.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset
 from gcab.data.decode import image_set
 from gcab.data.images import ImageSet, Split
 from gcab.errors import GcabError
@@ -155,3 +156,18 @@ def _rows(table: Path) -> Iterator[tuple[int, list[str]]]:
                     yield reader.line_num, stripped
     except (OSError, UnicodeDecodeError, csv.Error) as problem:
         raise GcabError(f"{table} cannot be read as a CSV table ({problem}): save it as UTF-8 CSV.") from problem
+
+
+DATASET = Dataset(
+    name="folder",
+    summary="your own images: one folder per class, or a CSV table of path,label",
+    classes=None,
+    size=64,
+    mean=IMAGENET_MEAN,
+    std=IMAGENET_STD,
+    crop="resized",
+    flip=True,
+    needs_root=True,
+    load=load,
+    preset={"encoder.patch": 8},
+)

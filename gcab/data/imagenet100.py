@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from gcab.data.archive import existing_folder, image_files, listed, replacing, text_lines
+from gcab.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset
 from gcab.data.decode import decode_into, decode_many
 from gcab.data.images import ImageSet, Split
 from gcab.errors import GcabError
@@ -86,3 +87,19 @@ def _decoded(files: Sequence[Path], size: int, cache: Path) -> Tensor:
     if images.shape != shape or images.dtype != np.uint8:
         raise GcabError(f"the cache '{cache}' does not fit the images: delete it and start again.")
     return torch.from_numpy(images)
+
+
+DATASET = Dataset(
+    name="imagenet100",
+    summary="ImageNet-100: the classes that classes.txt names, from train/ and val/",
+    classes=100,
+    size=224,
+    mean=IMAGENET_MEAN,
+    std=IMAGENET_STD,
+    crop="resized",
+    flip=True,
+    needs_root=True,
+    load=load,
+    tasks=(10,),
+    preset={"encoder.patch": 16},
+)

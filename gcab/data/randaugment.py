@@ -77,7 +77,7 @@ def _is(operation: Tensor, wanted: Operation) -> Tensor:
 
 
 def per_channel(values: tuple[float, float, float], like: Tensor) -> Tensor:
-    """Fill a (3, 1, 1) constant on the device: a copy from the host would break a captured graph."""
+    """Fill a (3, 1, 1) constant on the device: a copy from the host would break a recorded graph."""
     return torch.stack([torch.full((1, 1), value, dtype=like.dtype, device=like.device) for value in values])
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gcab.data.archive import IMAGE_SUFFIXES, File, existing_folder, listed, open_files, text_lines
+from gcab.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset
 from gcab.data.decode import image_set
 from gcab.data.images import ImageSet, Split
 from gcab.errors import GcabError
@@ -86,3 +87,19 @@ def _class_names(codes: Sequence[str], words: Sequence[str]) -> tuple[str, ...]:
     names = [descriptions.get(code, code).split(",")[0].strip() for code in codes]
     times = Counter(names)
     return tuple(name if times[name] == 1 else f"{name} ({code})" for name, code in zip(names, codes, strict=True))
+
+
+DATASET = Dataset(
+    name="tiny-imagenet",
+    summary="Tiny ImageNet: 110,000 images of 64x64 pixels, from its folder or zip",
+    classes=200,
+    size=64,
+    mean=IMAGENET_MEAN,
+    std=IMAGENET_STD,
+    crop="resized",
+    flip=True,
+    needs_root=True,
+    load=load,
+    tasks=(5, 10),
+    preset={"encoder.patch": 8},
+)

@@ -8,11 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gcab.data.tasks import Task, TaskImages
 from gcab.evaluation.metrics import accuracy_row
-from gcab.inference import Predict, with_views
-from gcab.methods.method import Method, Task, TaskImages, parameter_count, pooled, state_bytes
+from gcab.fast.inference import Predict, with_views
+from gcab.methods.method import Method, parameter_count, pooled, state_bytes
 from gcab.model.projectors import relative_drift
-from gcab.ranks import shared_work
+from gcab.parallel.ranks import shared_work
 
 BATCH = 500
 DRIFT_IMAGES = 32  # per task: whole token grids are kept for these

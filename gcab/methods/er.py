@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from gcab.data.tasks import Setting, Task, TaskImages
 from gcab.errors import GcabError
 from gcab.methods.finetune import Finetune
-from gcab.methods.method import Setting, Task, TaskImages
-from gcab.ranks import uniform
+from gcab.parallel.ranks import uniform
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages
 from gcab.errors import GcabError
-from gcab.methods.method import Batch, Method, Progress, Setting, Task, TaskImages
+from gcab.methods.method import Method
 from gcab.model.eye import EyeClassifier, features_for, views
 
 FEW = 10  # images that say how long all will take

@@ -5,7 +5,9 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from gcab.methods.method import Batch, Method, Progress, Setting, Task, binary_cross_entropy
+from gcab.data.tasks import Batch, Progress, Setting, Task
+from gcab.fast.encoders import make_encoder
+from gcab.methods.method import Method, binary_cross_entropy
 from gcab.model.network import PlainNetwork
 
 
@@ -22,7 +24,7 @@ class Finetune(Method):
 
     def __init__(self, setting: Setting, options: Any) -> None:
         super().__init__(setting, options)
-        self.network = PlainNetwork(setting.encoder, setting.image_size)
+        self.network = PlainNetwork(make_encoder(setting.encoder, setting.image_size, setting.weights))
 
     def grow(self, task: Task) -> None:
         self.network.grow(task.classes)

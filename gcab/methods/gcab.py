@@ -12,10 +12,12 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages, View
 from gcab.errors import GcabError
-from gcab.methods.method import Batch, Method, Progress, Setting, Task, TaskImages, View, binary_cross_entropy
+from gcab.fast.encoders import make_encoder
+from gcab.fast.folded import FoldedDecoder, Pass, fast_logits, pass_logits, passes_of
+from gcab.methods.method import Method, binary_cross_entropy
 from gcab.model.eye import ExactRidge, EyeClassifier, features_for
-from gcab.model.folded import FoldedDecoder, Pass, fast_logits, pass_logits, passes_of
 from gcab.model.frozen import Frozen
 from gcab.model.gates import Gate
 from gcab.model.network import GatedNetwork, Masks
@@ -103,7 +105,7 @@ class Gcab(Method):
         super().__init__(setting, options)
         if options.eye and not options.referee:
             raise GcabError("options.eye needs options.referee: set it to true, or eye to 0.")
-        self.network = GatedNetwork(setting.encoder, setting.image_size, options.network)
+        self.network = GatedNetwork(make_encoder(setting.encoder, setting.image_size, setting.weights), options.network)
         self.statistics = ClassStatistics(self.network.tokens_per_image, self.network.width, options.statistics_pooled)
         features = features_for(setting.image_size, options.eye)
         self.eye = EyeClassifier(features, setting.mirrors) if options.eye else None

@@ -17,17 +17,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gcab.data.tasks import Setting, Task, TaskImages, Watch, ignore
 from gcab.errors import GcabError
+from gcab.fast.folded import FoldedDecoder, fast_logits
+from gcab.fast.graphs import recordable_rate, recorded, set_learning_rate
 from gcab.methods.gcab import Gcab, GcabOptions
-from gcab.methods.method import Setting, Task, TaskImages, Watch, ignore
-from gcab.model.folded import FoldedDecoder, fast_logits
 from gcab.model.gates import Gate
 from gcab.model.heads import Head
 from gcab.model.network import GatedNetwork
 from gcab.model.projectors import DriftCascade
-from gcab.training.captured import recorded
-from gcab.training.schedule import rate, set_learning_rate
-from gcab.training.seeds import seeded
+from gcab.seeds import seeded
 
 CERTAIN = 200.0  # a gate's embedding from which its sigmoid is exactly 0 or 1, at any sharpness
 BATCH = 500  # images encoded at once
@@ -267,7 +266,7 @@ def imitate(network: GatedNetwork, features: Tensor, logits: Tensor, options: Gc
     steps, position = options.distillation_steps, torch.zeros(1, dtype=torch.long, device=features.device)
     picks = torch.randint(len(features), (steps, options.distillation_batch)).to(features.device)
     optimiser = torch.optim.Adam(
-        learning, lr=rate(options.distillation_lr, features.device), capturable=features.is_cuda, fused=True
+        learning, lr=recordable_rate(options.distillation_lr, features.device), capturable=features.is_cuda, fused=True
     )
 
     def step() -> None:

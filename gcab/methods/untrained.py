@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from gcab.methods.method import Batch, Method, Progress, Setting, Task, TaskImages
-from gcab.model.encoder import Encoder
+from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages
+from gcab.fast.encoders import make_encoder
+from gcab.methods.method import Method
 from gcab.model.statistics import ClassStatistics
 
 AT_ONCE = 500  # images
@@ -32,7 +33,7 @@ class Untrained(Method):
     def __init__(self, setting: Setting, options: Any) -> None:
         super().__init__(setting, options)
         tokens, width = setting.encoder.tokens(setting.image_size), setting.encoder.width
-        self.encoder = Encoder(setting.encoder, setting.image_size).requires_grad_(False)
+        self.encoder = make_encoder(setting.encoder, setting.image_size, setting.weights).requires_grad_(False)
         self.statistics = ClassStatistics(tokens, width, pooled=True)
 
     def grow(self, task: Task) -> None:

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gcab.model.fused_attention import fits, gated_attention
-from gcab.ranks import uniform
+from gcab.parallel.ranks import uniform
 
 
 @dataclass(frozen=True)
@@ -25,6 +24,7 @@ class EncoderConfig:
     patch: int = 4
     drop_path: float = 0.1  # rises linearly from 0 in the first block to this in the last
     drop_path_over: Literal["encoder", "network"] = "encoder"  # authors: network, whose last block is class-attention
+    weights: str = ""  # a run or a model whose encoder to start from, with the mean and deviation of its pixels
 
     def tokens(self, image_size: int) -> int:
         return (image_size // self.patch) ** 2
@@ -101,16 +101,6 @@ class GatedPositionalSelfAttention(SelfAttention):
                 centre_x, centre_y = column - (kernel - 1) / 2, row - (kernel - 1) / 2
                 self.position.weight[head] = torch.tensor([2.0 * centre_x, 2.0 * centre_y, -1.0])
 
-    def forward(self, x: Tensor) -> Tensor:
-        """On a GPU as one product and, where it fits, one kernel for all of `mix`."""
-        if not x.is_cuda:
-            return super().forward(x)
-        qkv = functional.linear(x, torch.cat([self.query_key.weight, self.value.weight]))  # (B, N, 3 D)
-        if not fits(qkv, self.heads):
-            return self.join(self.mix(*map(self.split, qkv.chunk(3, dim=-1))))
-        g = torch.sigmoid(self.gate.float())
-        return self.output(gated_attention(qkv, g.view(-1, 1, 1) * self.neighbours().float(), 1 - g))
-
     def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         g = torch.sigmoid(self.gate).view(-1, 1, 1).to(v.dtype)
         content = functional.scaled_dot_product_attention(q, k, v)
@@ -168,15 +158,20 @@ class Encoder(nn.Module):
 
     compiled = ("embed",)
 
-    def __init__(self, config: EncoderConfig, image_size: int) -> None:
+    def __init__(
+        self,
+        config: EncoderConfig,
+        image_size: int,
+        gpsa: type[GatedPositionalSelfAttention] = GatedPositionalSelfAttention,
+    ) -> None:
         super().__init__()
         side = image_size // config.patch
-        self.config = config
+        self.config, self.tokens = config, config.tokens(image_size)
         self.patches = nn.Conv2d(3, config.width, kernel_size=config.patch, stride=config.patch)
         self.position = nn.Parameter(torch.zeros(1, side**2, config.width))
         self.blocks = nn.ModuleList(
             Block(
-                GatedPositionalSelfAttention(config.width, config.heads, side)
+                gpsa(config.width, config.heads, side)
                 if config.kind == "convit"
                 else SelfAttention(config.width, config.heads),
                 config.width,

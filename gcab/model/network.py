@@ -25,13 +25,14 @@ def decoder_block(encoder: EncoderConfig, options: NetworkOptions) -> ClassAtten
 class GatedNetwork(nn.Module):
     """ŷ_s = c^s(f_s(p^{s+1}(... p^t(b^t(x))))) for every task s learned so far."""
 
-    def __init__(self, encoder: EncoderConfig, image_size: int, options: NetworkOptions) -> None:
+    def __init__(self, encoder: Encoder, options: NetworkOptions) -> None:
         super().__init__()
-        self.options, self.width, self.tokens_per_image = options, encoder.width, encoder.tokens(image_size)
-        hidden = int(encoder.width * encoder.mlp_ratio)
-        self.encoder = Encoder(encoder, image_size)
-        self.block = decoder_block(encoder, options)
-        self.gate_in = Gate(encoder.width, options.gate_mean, options.gate_std, options.sharpest)
+        config = encoder.config
+        self.options, self.width, self.tokens_per_image = options, config.width, encoder.tokens
+        hidden = int(config.width * config.mlp_ratio)
+        self.encoder = encoder
+        self.block = decoder_block(config, options)
+        self.gate_in = Gate(config.width, options.gate_mean, options.gate_std, options.sharpest)
         self.gate_hidden = Gate(hidden, options.gate_mean, options.gate_std, options.sharpest)
         self.tokens = nn.ParameterList()  # θ, one or one per task
         self.heads = nn.ModuleList()  # c^1 ... c^t
@@ -133,12 +134,13 @@ class GatedNetwork(nn.Module):
 class PlainNetwork(nn.Module):
     """The same architecture without gates, cascade or passes per task: fine-tuning, joint training, replay."""
 
-    def __init__(self, encoder: EncoderConfig, image_size: int) -> None:
+    def __init__(self, encoder: Encoder) -> None:
         super().__init__()
-        self.encoder = Encoder(encoder, image_size)
-        self.block = decoder_block(encoder, NetworkOptions())
-        self.token = nn.Parameter(nn.init.trunc_normal_(torch.empty(encoder.width), std=0.02))
-        self.head = GrowingHead(encoder.width)
+        width = encoder.config.width
+        self.encoder = encoder
+        self.block = decoder_block(encoder.config, NetworkOptions())
+        self.token = nn.Parameter(nn.init.trunc_normal_(torch.empty(width), std=0.02))
+        self.head = GrowingHead(width)
 
     def grow(self, classes: int) -> None:
         self.head.grow(classes)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gcab.ranks import whole_norm, world
+from gcab.parallel.ranks import whole_norm, world
 
 ProjectorKind = Literal["mlp", "normed", "residual"]
 Distance = Literal["cosine", "l2", "rms"]

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from gcab.config import TrainingConfig, scenario_preset
-from gcab.distillation import departs
+from gcab.classifier.distillation import departs
+from gcab.config import scenario_preset
 from gcab.errors import GcabError
 from gcab.report.logs import flaws
 from gcab.report.tables import Group, group_runs, where_tested
 from gcab.runs.folder import RunFolder
+from gcab.training.schedule import TrainingConfig
 
 Record = dict[str, Any]  # column -> value: a line of a table
 AGAIN = ", measured again"  # a stored model that decides otherwise than when its run was logged

@@ -9,19 +9,20 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from gcab.config import DEFAULT_PROFILE, Overrides, RunConfig, leaves, override, resolve
+from gcab.classifier.distillation import departure, distil_run, distillation_settings, fast_folder, percent
+from gcab.config import Overrides, RunConfig, leaves, override, resolve
 from gcab.data.registry import dataset
-from gcab.distillation import departure, distil_run, distillation_settings, fast_folder, percent
+from gcab.data.scenario import Scenario
 from gcab.errors import GcabError, unknown
-from gcab.experiment import load_data, run_experiment, run_path
 from gcab.methods.gcab_fast import GcabFastOptions
 from gcab.methods.registry import method_named
 from gcab.paper.evidence import distillations
 from gcab.paper.recipes import Recipe, Row
 from gcab.paper.timing import time_models
+from gcab.profiles import DEFAULT_PROFILE
 from gcab.report.logs import check_log
+from gcab.runs.experiment import load_data, run_experiment, run_path
 from gcab.runs.folder import RunFolder, is_run
-from gcab.scenario import Scenario
 from gcab.terminal import RunDisplay, WorkDisplay
 
 OPTIONS = "options."

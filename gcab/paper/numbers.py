@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean as mean
 from typing import Any
 
-from gcab.config import DEFAULT_PROFILE
 from gcab.evaluation.metrics import summary_of_view, task_records
 from gcab.methods.gcab import UNCOMPENSATED
 from gcab.model.referee import HEADS
@@ -25,6 +24,7 @@ from gcab.paper.evidence import (
 )
 from gcab.paper.published import ABLATION, ACCURACY, MEMORY, REPLAY, RUNTIME
 from gcab.paper.recipes import SWEEPS
+from gcab.profiles import DEFAULT_PROFILE
 from gcab.report.tables import MEGABYTE, Group, group_runs
 from gcab.runs.folder import RunFolder
 

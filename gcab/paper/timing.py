@@ -6,17 +6,17 @@ from typing import Any
 
 import torch
 
-from gcab.assemble import load_method
 from gcab.bench.clock import Effort, time_ways
-from gcab.distillation import fast_folder
-from gcab.evaluation.cost import count_macs
-from gcab.inference import fast_predictor
+from gcab.bench.cost import count_macs
+from gcab.classifier.distillation import fast_folder
+from gcab.fast.inference import fast_predictor
 from gcab.methods.method import Method, parameter_count
 from gcab.paper.evidence import TITLES, distillations
+from gcab.runs.assemble import load_method
 from gcab.runs.environment import environment, hardware
 from gcab.runs.files import write_json
 from gcab.runs.folder import RunFolder
-from gcab.training.seeds import generator
+from gcab.seeds import generator
 
 EFFORT = Effort(calls=20, seconds=0.3)
 

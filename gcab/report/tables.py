@@ -8,8 +8,8 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from gcab.config import DEFAULT_PROFILE
 from gcab.evaluation.metrics import METRICS, Results, describe, results_from_records, task_records
+from gcab.profiles import DEFAULT_PROFILE
 from gcab.report.layout import bands
 from gcab.runs.folder import RunFolder
 

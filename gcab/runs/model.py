@@ -21,7 +21,7 @@ from gcab.runs.files import saving, sha256, sync_folder, write_bytes, write_json
 from gcab.version import VERSION
 
 FORMAT = 1
-GENERATION = "generation-"  # of a folder that holds several models, see gcab/model_folder.py
+GENERATION = "generation-"  # of a folder that holds several models, see gcab/classifier/model_folder.py
 
 
 class DamagedError(GcabError):

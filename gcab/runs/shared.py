@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gcab.ranks import from_first, rank
+from gcab.parallel.ranks import from_first, rank
 from gcab.runs.checkpoint import Checkpoint, CheckpointStore
 from gcab.runs.folder import RunFolder
 

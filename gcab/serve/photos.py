@@ -7,9 +7,9 @@ from typing import IO
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
+from gcab.classifier.lesson import NAMED
 from gcab.data.decode import FORMATS, read_image
 from gcab.errors import GcabError
-from gcab.lesson import NAMED
 from gcab.serve.limits import Limits, RequestError
 from gcab.serve.wording import without_paths
 

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gcab.calibration import FLAGGED
-from gcab.devices import suitable_threads
+from gcab.classifier.calibration import FLAGGED
+from gcab.classifier.learner import ContinualClassifier
+from gcab.classifier.prediction import Precision
 from gcab.errors import GcabError
-from gcab.inference import fast_predictor
-from gcab.learner import ContinualClassifier
+from gcab.fast.inference import fast_predictor
 from gcab.methods.method import state_bytes
-from gcab.prediction import Precision
+from gcab.parallel.devices import suitable_threads
 from gcab.serve.attention import attention_maps
 from gcab.version import VERSION
 

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from gcab.classifier.model_folder import ModelFolder
 from gcab.errors import GcabError
-from gcab.model_folder import ModelFolder
 from gcab.serve.batching import Batcher
 from gcab.serve.limits import Limits, RequestError
 from gcab.serve.metrics import Metrics

@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO, Any, Literal, Protocol
 
+from gcab.classifier.model_folder import ModelFolder
 from gcab.errors import GcabError
-from gcab.model_folder import ModelFolder
 from gcab.serve.archive import unpack
 from gcab.serve.limits import Limits, RequestError, needing_room
 from gcab.serve.photos import check_readable

@@ -14,10 +14,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from gcab.audit import OWN_FILES
+from gcab.classifier.audit import OWN_FILES
+from gcab.classifier.learner import ContinualClassifier
+from gcab.classifier.model_folder import ModelFolder
 from gcab.errors import GcabError
-from gcab.learner import ContinualClassifier
-from gcab.model_folder import ModelFolder
 from gcab.runs.files import saving
 from gcab.runs.lock import RunLock
 from gcab.serve.limits import RequestError

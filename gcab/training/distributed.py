@@ -11,9 +11,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gcab.data.augment import Augment, Choices
 from gcab.data.randaugment import Layer
-from gcab.launch import Launch
-from gcab.methods.method import Batch, Method, Progress
-from gcab.ranks import rows, world
+from gcab.data.tasks import Batch, Progress
+from gcab.methods.method import Method
+from gcab.parallel.launch import Launch
+from gcab.parallel.ranks import rows, world
 
 Loss = Callable[[Batch, Progress], dict[str, Tensor]]
 LONGEST_WAIT = timedelta(hours=12)  # for the first process to decode a data set; a lost process is noticed at once

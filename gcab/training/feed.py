@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import Tensor
 
+from gcab.data.tasks import TaskImages
 from gcab.errors import GcabError
-from gcab.methods.method import TaskImages
-from gcab.ranks import rank, world
+from gcab.parallel.ranks import rank, world
 
 LARGEST_SHARE = 0.5  # of the device's free memory that images may take
 

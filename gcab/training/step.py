@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from gcab.data.augment import Augment
-from gcab.methods.method import Batch, Method, Progress
+from gcab.data.tasks import Batch, Progress
+from gcab.methods.method import Method
 from gcab.training.feed import Feed
 
 

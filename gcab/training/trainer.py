@@ -9,16 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gcab.config import TrainingConfig
 from gcab.data.augment import Augment
+from gcab.data.tasks import Task, TaskImages, Watch, ignore
 from gcab.errors import GcabError
-from gcab.methods.method import Method, Task, TaskImages, Watch, ignore
-from gcab.ranks import make_equal, mean
-from gcab.training.captured import make_steps
+from gcab.fast.graphs import set_learning_rate
+from gcab.methods.method import Method
+from gcab.parallel.ranks import make_equal, mean
+from gcab.seeds import derived_seed, generator, seeded
 from gcab.training.distributed import shared_loss
 from gcab.training.feed import Feed
-from gcab.training.schedule import learning_rate, make_optimiser, restore_optimiser, set_learning_rate
-from gcab.training.seeds import derived_seed, generator, seeded
+from gcab.training.recorded import make_steps
+from gcab.training.schedule import TrainingConfig, learning_rate, make_optimiser, restore_optimiser
 from gcab.training.step import Step
 
 

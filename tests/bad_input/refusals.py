@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from gcab.cli import main
+from gcab.cli.main import main
 
 TINY = ["--training.epochs=1", "--encoder.width=16", "--encoder.heads=4", "--encoder.blocks=2", "--encoder.patch=4"]
 DIGITS = ["train", "digits/2", "--method", "finetune", *TINY]

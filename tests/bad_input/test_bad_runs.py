@@ -14,13 +14,13 @@ import pytest
 import torch
 from refusals import DIGITS, make_photos, refusal, sentence, succeeds
 
-from gcab.cli import main
+from gcab.cli.main import main
 from gcab.methods.finetune import Finetune
 from gcab.runs.lock import RunLock
 
 LIMITED = """
 import resource, sys
-from gcab.cli import main
+from gcab.cli.main import main
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
 sys.exit(main(sys.argv[2:]))
 """

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from gcab.bench.cost import count_macs, meta_method
 from gcab.bench.tables import tables
-from gcab.cli import main
+from gcab.cli.main import main
 from gcab.config import from_dict
-from gcab.evaluation.cost import count_macs, meta_method
-from gcab.methods.method import Task
+from gcab.data.tasks import Task
 
 Figures = dict[str, Any]
 

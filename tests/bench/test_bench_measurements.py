@@ -12,13 +12,13 @@ from torch import Tensor
 
 from gcab.bench.clock import Effort, require_agreement, time_ways
 from gcab.bench.command import together
+from gcab.bench.cost import count_macs, meta_method
 from gcab.bench.inference import time_inference
 from gcab.bench.training import step_flops, time_steps, time_training
 from gcab.bench.workload import Workload, growing, learned, make_workload, tasks_of
-from gcab.config import PROFILES
 from gcab.errors import GcabError
-from gcab.evaluation.cost import count_macs, meta_method
 from gcab.methods.gcab import Gcab
+from gcab.profiles import PROFILES
 from gcab.training.feed import Feed
 from gcab.training.step import PlainSteps, Step
 
@@ -120,10 +120,10 @@ def test_losses_that_differ_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> No
         def run(self, order: Tensor) -> Tensor:
             return super().run(order) * 1.5
 
-    monkeypatch.setattr("gcab.bench.training.CapturedSteps", PlainSteps)
+    monkeypatch.setattr("gcab.bench.training.RecordedSteps", PlainSteps)
     monkeypatch.setattr("gcab.bench.training.recording_works", lambda device: device.type == "cpu")
     assert [row["way"] for row in time_training(tiny(), lambda _: None)] == ["plain", "recorded"] * 3
-    monkeypatch.setattr("gcab.bench.training.CapturedSteps", Wrong)
+    monkeypatch.setattr("gcab.bench.training.RecordedSteps", Wrong)
     with pytest.raises(GcabError, match="the losses of recorded and plain training differ"):
         time_training(tiny(), lambda _: None)
 

@@ -6,20 +6,11 @@ from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
-from gcab.config import (
-    DEFAULT_PROFILE,
-    RunConfig,
-    config_hash,
-    describe_type,
-    from_dict,
-    leaves,
-    override,
-    resolve,
-    to_dict,
-)
+from gcab.config import RunConfig, config_hash, describe_type, from_dict, leaves, override, resolve, to_dict
 from gcab.errors import GcabError
 from gcab.methods.gcab import GcabOptions
 from gcab.model.encoder import EncoderConfig
+from gcab.profiles import DEFAULT_PROFILE
 
 
 def value_of(config: RunConfig, key: str) -> Any:

@@ -3,10 +3,11 @@
 import pytest
 import torch
 
+from gcab.bench.cost import count_macs, estimate, matmul_rate, meta_method
 from gcab.config import resolve
-from gcab.evaluation.cost import count_macs, estimate, matmul_rate, meta_method
-from gcab.methods.method import Task, parameter_count
-from gcab.scenario import Scenario
+from gcab.data.scenario import Scenario
+from gcab.data.tasks import Task
+from gcab.methods.method import parameter_count
 
 D, HIDDEN, BLOCKS, PATCH, SIZE = 16, 32, 2, 4, 8
 N = (SIZE // PATCH) ** 2

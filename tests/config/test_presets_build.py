@@ -3,11 +3,12 @@
 import pytest
 import torch
 
-from gcab.config import PROFILES, SCENARIOS, from_dict, resolve, to_dict
-from gcab.data.registry import DATASETS, dataset
-from gcab.evaluation.cost import meta_method
+from gcab.bench.cost import meta_method
+from gcab.config import from_dict, resolve, to_dict
+from gcab.data.registry import DATASETS, SCENARIOS, dataset
+from gcab.data.scenario import Scenario
 from gcab.methods.registry import methods
-from gcab.scenario import Scenario
+from gcab.profiles import PROFILES
 
 NAMES = (*SCENARIOS, "folder/2")
 

@@ -25,15 +25,16 @@ from tiny_runs import (
 )
 from torch import Tensor
 
-from gcab.assemble import build_method, load_method
 from gcab.config import RunConfig
 from gcab.data.augment import Augment
-from gcab.experiment import Experiment, run_experiment
+from gcab.data.scenario import ClosedTaskError
+from gcab.data.tasks import Progress, Task, TaskImages
 from gcab.methods.gcab import Gcab
-from gcab.methods.method import Method, Progress, Task, TaskImages, state_bytes
+from gcab.methods.method import Method, state_bytes
 from gcab.methods.registry import methods
+from gcab.runs.assemble import build_method, load_method
+from gcab.runs.experiment import Experiment, run_experiment
 from gcab.runs.folder import RunFolder
-from gcab.scenario import ClosedTaskError
 from gcab.training.trainer import Epoch, Trainer, finish, grow
 
 PROFILES, SWITCHES = profile_cases(), switch_cases()

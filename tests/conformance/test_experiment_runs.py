@@ -12,11 +12,11 @@ from tiny_runs import CPU, Case, FinishedRun, data_for, finished_run, ignore, sa
 from torch import Tensor
 
 from gcab.config import RunConfig, config_hash
+from gcab.data.tasks import Batch, Progress
 from gcab.errors import GcabError
-from gcab.experiment import run_experiment, run_path
 from gcab.methods.finetune import Finetune
-from gcab.methods.method import Batch, Progress
 from gcab.runs.checkpoint import CheckpointStore
+from gcab.runs.experiment import run_experiment, run_path
 from gcab.runs.folder import RunFolder
 from gcab.runs.lock import RunLock
 

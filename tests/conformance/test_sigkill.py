@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tiny_runs import CPU, Case, data_for, finished_run, ignore, same_results
 
-from gcab.experiment import run_experiment
+from gcab.runs.experiment import run_experiment
 from gcab.runs.folder import RunFolder
 
 KILLS = 3
@@ -30,7 +30,7 @@ def test_a_killed_run_ends_as_if_it_had_never_been_killed(case: Case, tmp_path: 
     expected = finished_run(case.config(), tmp_path / "whole").run
     path = tmp_path / "killed"
     server = multiprocessing.get_context("forkserver")  # loads torch once, and each process starts from there
-    server.set_forkserver_preload(["gcab.experiment", "torch._dynamo", "pytest"])
+    server.set_forkserver_preload(["gcab.runs.experiment", "torch._dynamo", "pytest"])
     moments, codes = [], []
     for _ in range(KILLS):
         process = server.Process(target=train, args=(case, path))

@@ -13,12 +13,13 @@ from torch import Tensor
 
 from gcab.config import RunConfig, leaves, resolve, to_dict
 from gcab.data.images import ImageSet
-from gcab.experiment import Data, Experiment, Observer
-from gcab.methods.method import Method, Task
+from gcab.data.scenario import Scenario, TaskStream
+from gcab.data.tasks import Task
+from gcab.methods.method import Method
 from gcab.methods.registry import methods
 from gcab.runs.environment import environment
+from gcab.runs.experiment import Data, Experiment, Observer
 from gcab.runs.folder import RunFolder
-from gcab.scenario import Scenario, TaskStream
 
 CPU = torch.device("cpu")
 CLASSES = tuple(f"shape {label}" for label in range(6))

@@ -8,9 +8,10 @@ from torch import Tensor
 
 from gcab.config import resolve
 from gcab.data.augment import Augment
+from gcab.data.tasks import Setting, Task, TaskImages
 from gcab.methods.gcab import Gcab, GcabOptions
 from gcab.methods.gcab_fast import GcabFast, distill, fast_options
-from gcab.methods.method import Method, Setting, Task, TaskImages
+from gcab.methods.method import Method
 from gcab.model.encoder import EncoderConfig
 from gcab.training.trainer import Trainer, finish, grow
 

@@ -13,17 +13,17 @@ import torch
 from PIL import Image
 
 from gcab import ContinualClassifier
-from gcab.cli import main
-from gcab.distillation import percent
+from gcab.classifier.distillation import percent
+from gcab.classifier.model_folder import ModelFolder
+from gcab.cli.main import main
 from gcab.errors import GcabError
 from gcab.evaluation.metrics import accuracy_row, results_from_records, summary
-from gcab.experiment import load_data, make_evaluator
 from gcab.methods import gcab_fast
 from gcab.methods.gcab import Gcab
 from gcab.methods.gcab_fast import GcabFast
 from gcab.methods.method import parameter_count
 from gcab.model.network import GatedNetwork
-from gcab.model_folder import ModelFolder
+from gcab.runs.experiment import load_data, make_evaluator
 
 TINY = {"encoder.width": 20, "encoder.heads": 4, "encoder.blocks": 1, "training.batch_size": 8}
 QUICK = ("--set", "options.distillation_steps=30", "--set", "options.views=2", "--device", "cpu")

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from small_teachers import PROFILES, teacher
 
-from gcab.cli import main
+from gcab.classifier.distillation import distillation_settings, prepare
+from gcab.cli.main import main
 from gcab.config import resolve
-from gcab.distillation import distillation_settings, prepare
 from gcab.methods import gcab_fast
 from gcab.methods.gcab_fast import GcabFast, GcabFastOptions
 from gcab.model.network import GatedNetwork

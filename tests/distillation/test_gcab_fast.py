@@ -31,9 +31,12 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from gcab import terminal
+from gcab.bench.cost import count_macs
 from gcab.config import resolve
+from gcab.data.tasks import Setting, Task, ignore
 from gcab.errors import GcabError
-from gcab.evaluation.cost import count_macs
+from gcab.fast.folded import FoldedDecoder
+from gcab.fast.graphs import WARM_UP, unchanged
 from gcab.methods import gcab_fast
 from gcab.methods.gcab import Gcab
 from gcab.methods.gcab_fast import (
@@ -46,11 +49,9 @@ from gcab.methods.gcab_fast import (
     merge,
     start_head,
 )
-from gcab.methods.method import Setting, Task, ignore, state_bytes
+from gcab.methods.method import state_bytes
 from gcab.model.encoder import DropPath
-from gcab.model.folded import FoldedDecoder
 from gcab.model.heads import Head
-from gcab.training.captured import WARM_UP, unchanged
 from gcab.training.trainer import finish
 
 

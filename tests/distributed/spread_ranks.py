@@ -15,18 +15,18 @@ import torch
 from spread_runs import CASES, CPU, config_of, data_of
 from torch import Tensor, nn
 
-from gcab import ranks
 from gcab.config import to_dict
 from gcab.data.augment import Augment, AugmentConfig
+from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages
 from gcab.errors import GcabError
-from gcab.experiment import Experiment, Observer
-from gcab.launch import Launch
 from gcab.methods.finetune import Finetune, FinetuneOptions
-from gcab.methods.method import Batch, Progress, Setting, Task, TaskImages
 from gcab.model.encoder import DropPath, EncoderConfig
 from gcab.model.projectors import Distance, drift_distance
+from gcab.parallel import ranks
+from gcab.parallel.launch import Launch
 from gcab.runs.checkpoint import flatten
 from gcab.runs.environment import environment
+from gcab.runs.experiment import Experiment, Observer
 from gcab.runs.shared import SharedRun
 from gcab.training.distributed import SharedAugment, process_group, shared_loss
 from gcab.training.feed import Feed

@@ -8,8 +8,8 @@ from torch import Tensor
 from gcab.config import RunConfig, resolve
 from gcab.data.digits import load
 from gcab.data.images import ImageSet
-from gcab.experiment import Data
-from gcab.scenario import Scenario
+from gcab.data.scenario import Scenario
+from gcab.runs.experiment import Data
 
 CPU = torch.device("cpu")
 CLASSES = 6

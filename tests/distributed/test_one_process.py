@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from gcab import ranks
-from gcab.devices import choose_device
 from gcab.errors import GcabError
-from gcab.launch import Launch, one_voice
-from gcab.training import captured
+from gcab.parallel import ranks
+from gcab.parallel.devices import choose_device
+from gcab.parallel.launch import Launch, one_voice
+from gcab.training import recorded
 from gcab.training.distributed import process_group
 
 CPU = torch.device("cpu")
@@ -76,11 +76,11 @@ def test_processes_take_one_gpu_each(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_steps_of_several_processes_are_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(captured, "world", lambda: 2)
-    monkeypatch.setattr(captured, "PlainSteps", lambda step, feed: (step, feed))
+    monkeypatch.setattr(recorded, "world", lambda: 2)
+    monkeypatch.setattr(recorded, "PlainSteps", lambda step, feed: (step, feed))
     step: Any = "step"
     feed: Any = SimpleNamespace(device=torch.device("cuda"), resident=True)
     said: list[str] = []
-    steps: Any = captured.make_steps(step, feed, said.append)
+    steps: Any = recorded.make_steps(step, feed, said.append)
     assert steps == (step, feed)
     assert said == ["several processes share each batch: their steps run one by one"]

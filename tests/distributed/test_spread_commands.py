@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from torchrun_process import LIMIT, ranks_of, start, torchrun
 
-from gcab.cli import changes_of, main, make_parser
+from gcab.cli.main import main, make_parser
+from gcab.cli.train import changes_of
 from gcab.config import resolve
-from gcab.experiment import run_path
+from gcab.runs.experiment import run_path
 from gcab.runs.folder import RunFolder
 from gcab.runs.lock import RunLock
 

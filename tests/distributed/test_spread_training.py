@@ -8,7 +8,7 @@ import pytest
 from spread_runs import CASES, CPU, config_of, data_of
 from torchrun_process import torchrun
 
-from gcab.experiment import run_experiment
+from gcab.runs.experiment import run_experiment
 from gcab.runs.folder import RunFolder
 
 SCRIPT = Path(__file__).with_name("spread_ranks.py")

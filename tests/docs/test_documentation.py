@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 
 import gcab.methods
-from gcab.cli import changes_of, main, make_parser
-from gcab.config import PROFILES, SCENARIOS, RunConfig, leaves, override, resolve
-from gcab.data.registry import DATASETS
-from gcab.learner import ContinualClassifier
+from gcab.classifier.learner import ContinualClassifier
+from gcab.cli.main import main, make_parser
+from gcab.cli.train import changes_of
+from gcab.config import RunConfig, leaves, override, resolve
+from gcab.data.registry import DATASETS, SCENARIOS
 from gcab.methods.registry import methods
 from gcab.paper.recipes import RECIPES
+from gcab.profiles import PROFILES
 from gcab.runs.folder import find_runs
 from gcab.serve.app import make_app
 from gcab.serve.limits import Limits

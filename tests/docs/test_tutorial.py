@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tutorial_blocks import Block, blocks_of, comparable, following, missing_lines
 
-from gcab.learner import ContinualClassifier
-from gcab.model_folder import ModelFolder
+from gcab.classifier.learner import ContinualClassifier
+from gcab.classifier.model_folder import ModelFolder
 
 DOCUMENTS = Path(__file__).parents[2] / "docs"
 TUTORIAL = DOCUMENTS / "tutorial.md"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from gcab_process import SMALL, environment, gcab, make_photos, records, without_seconds
 
-from gcab.cli import main
+from gcab.cli.main import main
 from gcab.version import VERSION
 
 METHODS = ("gcab", "finetune", "joint", "er")
@@ -82,7 +82,7 @@ def test_version(tmp_path: Path) -> None:
 
 def test_commands_that_need_no_torch_do_not_wait_for_it() -> None:
     program = (
-        "import sys; from gcab.cli import make_parser; make_parser(['report', 'x']); print('torch' in sys.modules)"
+        "import sys; from gcab.cli.main import make_parser; make_parser(['report', 'x']); print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

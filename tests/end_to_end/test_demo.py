@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from gcab_process import gcab, records
 
-from gcab.demo import METHODS, verdict
+from gcab.cli.demonstration import METHODS, verdict
 from gcab.evaluation.metrics import summary_of_view
 from gcab.methods.gcab import UNCOMPENSATED
 from gcab.model.referee import HEADS

@@ -16,9 +16,9 @@ import torch
 from gcab_process import LIMIT, gcab, make_photos, start
 from PIL import Image
 
-from gcab.cli import main
+from gcab.classifier.learner import ContinualClassifier
+from gcab.cli.main import main
 from gcab.config import leaves
-from gcab.learner import ContinualClassifier
 
 WEEK1, WEEK2 = ("crow", "finch"), ("heron", "owl", "wren")
 CLASSES = (*WEEK1, *WEEK2)

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from gcab.data.tasks import Setting, Task
 from gcab.methods.gcab import Gcab, GcabOptions
-from gcab.methods.method import Setting, Task
 from gcab.model.encoder import EncoderConfig
 from gcab.model.options import NetworkOptions
 

@@ -10,8 +10,8 @@ import torch
 from networks import grown, profile_options, scramble, soften
 from torch import Tensor, nn
 
+from gcab.data.tasks import Progress
 from gcab.methods.gcab import Gcab, GcabOptions
-from gcab.methods.method import Progress
 from gcab.model.class_attention import ClassAttention
 from gcab.model.options import NetworkOptions
 

@@ -9,10 +9,10 @@ import torch
 from networks import ENCODER, IMAGE_SIZE, scramble
 from torch import nn
 
-from gcab.assemble import build_method
 from gcab.config import resolve
 from gcab.model.encoder import Block, DropPath, Encoder, EncoderConfig, GatedPositionalSelfAttention, SelfAttention
 from gcab.model.frozen import Frozen
+from gcab.runs.assemble import build_method
 
 
 @pytest.mark.parametrize("kind", ["vit", "convit"])

@@ -9,8 +9,8 @@ import torch
 from networks import grown, profile_options
 from torch import Tensor
 
+from gcab.data.tasks import Progress
 from gcab.methods.gcab import Gcab, sharpness
-from gcab.methods.method import Progress
 from gcab.model.gates import Gate
 
 EMBEDDING = (-6.0, -2.5, -0.3, -0.004, 0.0, 0.002, 0.7, 1.9, 6.0)

@@ -5,6 +5,7 @@ import torch
 from networks import ENCODER, IMAGE_SIZE, grown, profile_options
 from torch import nn
 
+from gcab.model.encoder import Encoder
 from gcab.model.heads import GrowingHead, Head
 from gcab.model.network import PlainNetwork
 
@@ -16,7 +17,7 @@ def linear_layers(module: nn.Module) -> list[nn.Linear]:
 @pytest.mark.parametrize("profile", ["paper", "extended"])
 def test_heads_start_with_small_weights_and_no_bias(profile: str) -> None:
     torch.manual_seed(1)
-    plain = PlainNetwork(ENCODER, IMAGE_SIZE)
+    plain = PlainNetwork(Encoder(ENCODER, IMAGE_SIZE))
     plain.grow(50)
     plain.grow(50)
     gated = grown(profile_options(profile), 2).network

@@ -6,7 +6,7 @@ from networks import profile_options, setting, tasks_of
 from torch import Tensor, nn
 
 from gcab.methods.gcab import Gcab
-from gcab.model.encoder import EncoderConfig, GatedPositionalSelfAttention
+from gcab.model.encoder import Encoder, EncoderConfig, GatedPositionalSelfAttention
 from gcab.model.gates import Gate
 from gcab.model.network import PlainNetwork
 
@@ -62,7 +62,7 @@ def test_class_tokens_start_small_and_each_its_own() -> None:
     assert spread_of(*tokens) == around(0.0, 0.02)
     assert not torch.equal(tokens[0], tokens[1])
     torch.manual_seed(3)
-    plain = [PlainNetwork(EncoderConfig(blocks=1, width=400, heads=10, patch=4), 8).token for _ in range(4)]
+    plain = [PlainNetwork(Encoder(EncoderConfig(blocks=1, width=400, heads=10, patch=4), 8)).token for _ in range(4)]
     assert spread_of(*plain) == around(0.0, 0.02)
 
 

@@ -9,8 +9,9 @@ from naive import Matrix, Vector
 from networks import ENCODER, IMAGE_SIZE, grown, profile_options, scramble, soften, tasks_of
 from torch import Tensor
 
+from gcab.data.tasks import Progress, TaskImages
 from gcab.methods.gcab import Gcab, GcabOptions
-from gcab.methods.method import Progress, TaskImages, binary_cross_entropy
+from gcab.methods.method import binary_cross_entropy
 from gcab.model.frozen import Frozen
 
 SIZES = (2, 3, 2)

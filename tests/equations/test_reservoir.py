@@ -4,8 +4,8 @@ import pytest
 import torch
 from networks import setting, tasks_of
 
+from gcab.data.tasks import TaskImages
 from gcab.methods.er import Er, ErOptions
-from gcab.methods.method import TaskImages
 
 
 def test_the_reservoir_is_a_uniform_sample_of_the_stream() -> None:

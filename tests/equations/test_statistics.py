@@ -9,8 +9,8 @@ import torch
 from networks import IMAGE_SIZE, profile_options, scramble, setting, tasks_of
 from torch import Tensor
 
+from gcab.data.tasks import TaskImages
 from gcab.methods.gcab import UNCOMPENSATED, Gcab, GcabOptions
-from gcab.methods.method import TaskImages
 from gcab.model.referee import EYE, HEADS, STATISTICS
 from gcab.model.statistics import ClassStatistics, Motion, shrunk
 from gcab.model.triangle import symmetric

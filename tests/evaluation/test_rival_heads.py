@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gcab.cli import main
+from gcab.cli.main import main
 from gcab.evaluation.heads import auroc, either, errors, heads, rivals
 
 CLASSES = [2, 1]

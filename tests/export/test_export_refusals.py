@@ -12,12 +12,12 @@ import torch
 from tiny_models import tiny_model
 from torch import Tensor
 
-from gcab import export
-from gcab.cli import main
+from gcab.classifier.learner import ContinualClassifier
+from gcab.cli.main import main
 from gcab.errors import GcabError
-from gcab.export import Run, export_onnx, export_torch, save_checked, translating
-from gcab.exported import Exported
-from gcab.learner import ContinualClassifier
+from gcab.export import writing as export
+from gcab.export.exported import Exported
+from gcab.export.writing import Run, export_onnx, export_torch, save_checked, translating
 
 
 @pytest.fixture(scope="module")

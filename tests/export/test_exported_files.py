@@ -16,11 +16,11 @@ import pytest
 import torch
 from tiny_models import SIZE, photo, random_bytes, save_tiny, tiny_model
 
-from gcab.cli import main
+from gcab.classifier.learner import ContinualClassifier
+from gcab.cli.main import main
 from gcab.data.digits import load as load_digits
-from gcab.export import LIMIT, METADATA_FILE, OUTPUTS, export_onnx
-from gcab.exported import Exported
-from gcab.learner import ContinualClassifier
+from gcab.export.exported import Exported
+from gcab.export.writing import LIMIT, METADATA_FILE, OUTPUTS, export_onnx
 from gcab.methods.method import state_bytes
 from gcab.version import VERSION
 

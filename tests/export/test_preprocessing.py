@@ -7,9 +7,9 @@ from tiny_models import photo, random_bytes
 from torch import Tensor
 
 from gcab.data.decode import from_pil
-from gcab.methods.method import Setting
+from gcab.data.tasks import Setting
+from gcab.export.preprocessing import Preprocessing, resampling
 from gcab.model.encoder import EncoderConfig
-from gcab.preprocessing import Preprocessing, resampling
 
 
 def levels(photos: Tensor, size: int) -> Tensor:

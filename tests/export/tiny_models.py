@@ -8,12 +8,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from gcab.assemble import build_method, save_method
-from gcab.calibration import Calibration
+from gcab.classifier.calibration import Calibration
+from gcab.classifier.learner import ContinualClassifier
 from gcab.config import resolve
-from gcab.learner import ContinualClassifier
+from gcab.data.tasks import Task, TaskImages
 from gcab.methods.gcab import Gcab
-from gcab.methods.method import Task, TaskImages
+from gcab.runs.assemble import build_method, save_method
 from gcab.training.trainer import finish, grow
 
 SIZE = 16

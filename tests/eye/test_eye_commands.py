@@ -12,7 +12,7 @@ from PIL import Image
 from small_eyes import name, pictures, same
 
 from gcab import ContinualClassifier, ModelFolder
-from gcab.cli import main
+from gcab.cli.main import main
 from gcab.serve.schema import Model, Prediction
 from gcab.serve.served import Inference, ServedModel
 
@@ -108,7 +108,7 @@ def test_forgetting_killed_at_any_moment(tmp_path: Path) -> None:
     folder = photos(tmp_path / "1", 0, 1, 2)
     model = taught(tmp_path / "m", folder)
     context, chance, kills = multiprocessing.get_context("forkserver"), random.Random(1), 0
-    context.set_forkserver_preload(["gcab.learner", "gcab.cli"])
+    context.set_forkserver_preload(["gcab.classifier.learner", "gcab.cli.main"])
     before, after = ["a", "b", "c"], ["a", "c"]
     for _ in range(10 * KILLS):
         process = context.Process(target=forget, args=(model, folder))

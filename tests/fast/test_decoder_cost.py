@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from gcab.model.encoder import EncoderConfig
-from gcab.model.folded import FoldedDecoder
+from gcab.fast.folded import FoldedDecoder
+from gcab.model.encoder import Encoder, EncoderConfig
 from gcab.model.network import GatedNetwork
 from gcab.model.options import NetworkOptions
 
@@ -17,7 +17,7 @@ D, N, HEADS = 384, 64, 12
 
 def network_of(tasks: int) -> GatedNetwork:
     with torch.device("meta"):
-        network = GatedNetwork(EncoderConfig(width=D, heads=HEADS, patch=4), 32, NetworkOptions())
+        network = GatedNetwork(Encoder(EncoderConfig(width=D, heads=HEADS, patch=4), 32), NetworkOptions())
         for _ in range(tasks):
             network.grow(10, projector=True)
     return network.eval()

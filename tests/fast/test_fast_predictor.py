@@ -6,12 +6,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gcab.assemble import build_method
-from gcab.config import PROFILES, resolve
+from gcab.config import resolve
+from gcab.data.tasks import Task, TaskImages
 from gcab.errors import GcabError
-from gcab.inference import LARGEST, fast_predictor
+from gcab.fast.inference import LARGEST, fast_predictor
 from gcab.methods.gcab import Gcab
-from gcab.methods.method import Method, Task, TaskImages
+from gcab.methods.method import Method
+from gcab.profiles import PROFILES
+from gcab.runs.assemble import build_method
 from gcab.training.trainer import finish, grow
 
 FLOAT32, BFLOAT16 = 1e-5, 5e-2  # of the largest logit

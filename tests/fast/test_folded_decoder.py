@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gcab.model.encoder import EncoderConfig
-from gcab.model.folded import FoldedDecoder, fast_logits
+from gcab.fast.folded import FoldedDecoder, fast_logits
+from gcab.model.encoder import Encoder, EncoderConfig
 from gcab.model.network import GatedNetwork, Masks
 from gcab.model.options import NetworkOptions
 
@@ -44,7 +44,7 @@ def grown(
 ) -> GatedNetwork:
     """A float64 network, all tasks but the newest finished, with every parameter away from its starting value."""
     encoder = EncoderConfig("vit", 1, heads * head_width, heads, 1.5, 1, drop_path, drop_path_over="network")
-    network = GatedNetwork(encoder, side, options)
+    network = GatedNetwork(Encoder(encoder, side), options)
     for index, count in enumerate(classes):
         if index > 0:
             network.finish()

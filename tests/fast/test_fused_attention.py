@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from gcab.fast.fused_attention import HAS_TRITON, fits, gated_attention
 from gcab.model.encoder import GatedPositionalSelfAttention
-from gcab.model.fused_attention import HAS_TRITON, fits, gated_attention
 
 needs_gpu = pytest.mark.skipif(not (torch.cuda.is_available() and HAS_TRITON), reason="needs a GPU and Triton")
 

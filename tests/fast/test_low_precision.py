@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from gcab.assemble import build_method
 from gcab.config import resolve
-from gcab.methods.method import Method, Progress, Task, TaskImages
-from gcab.model.low_precision import CastAll, LowPrecision, exchanged, linear_weights, lowered
+from gcab.data.tasks import Progress, Task, TaskImages
+from gcab.fast.low_precision import CastAll, LowPrecision, exchanged, linear_weights, lowered
+from gcab.methods.method import Method
+from gcab.runs.assemble import build_method
 from gcab.training.trainer import grow
 
 TINY = {"encoder.width": 16, "encoder.blocks": 2, "encoder.drop_path": 0.0}

@@ -15,12 +15,11 @@ import torch
 from rich.console import Console
 from tiny_recipes import TINY, jobs_of, made
 
-from gcab.cli import main
-from gcab.commands.figure import seeds_of
+from gcab.cli.figure import seeds_of
+from gcab.cli.main import main
 from gcab.config import resolve
 from gcab.data import digits
 from gcab.errors import GcabError
-from gcab.experiment import load_data, run_experiment
 from gcab.paper import embedding, numbers
 from gcab.paper.evidence import read_json, reduced
 from gcab.paper.jobs import Job, chosen, forms, plan, run_job, steps_left
@@ -28,6 +27,7 @@ from gcab.paper.publishing import EXHIBITS, cell, default_folder, markdown, publ
 from gcab.paper.recipes import RECIPES
 from gcab.paper.store import usual_name
 from gcab.paper.timing import time_models
+from gcab.runs.experiment import load_data, run_experiment
 from gcab.runs.folder import RunFolder, find_runs
 
 KINDS = ("json", "md", "png", "svg")

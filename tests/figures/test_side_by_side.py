@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tiny_recipes import TINY, jobs_of, made
 
-from gcab.cli import main
+from gcab.cli.main import main
 from gcab.paper.jobs import chosen
 from gcab.runs.folder import RunFolder, find_runs
 

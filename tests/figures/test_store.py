@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tiny_recipes import jobs_of, made
 
-from gcab.cli import main
+from gcab.cli.main import main
 from gcab.errors import GcabError
 from gcab.paper.publishing import publish
 from gcab.paper.store import store_of, usual_name

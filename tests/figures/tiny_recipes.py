@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from gcab.devices import suitable_threads
 from gcab.paper.jobs import Job, plan, run_jobs
 from gcab.paper.publishing import publish
 from gcab.paper.recipes import RECIPES
+from gcab.parallel.devices import suitable_threads
 from gcab.runs.folder import RunFolder
 
 EXPECTED = Path(__file__).with_name("expected.json")

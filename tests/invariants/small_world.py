@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gcab.data.tasks import Progress, Setting, Task, TaskImages
 from gcab.methods.gcab import Gcab, GcabOptions
-from gcab.methods.method import Method, Progress, Setting, Task, TaskImages
+from gcab.methods.method import Method
 from gcab.model.encoder import EncoderConfig
 from gcab.model.network import GatedNetwork
 from gcab.model.options import NetworkOptions

@@ -18,10 +18,11 @@ from small_world import (
 )
 from torch import Tensor
 
+from gcab.data.tasks import Progress, Task
 from gcab.methods.er import Er, ErOptions
 from gcab.methods.finetune import Finetune, FinetuneOptions
 from gcab.methods.gcab import Gcab, GcabOptions
-from gcab.methods.method import Method, Progress, Task
+from gcab.methods.method import Method
 
 GENTLE = OPTIMISERS["adamw"]
 RESUMED = isolating_options() | {"paper": gcab_options("paper")}

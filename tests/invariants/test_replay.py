@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_world import IMAGE_SIZE, OPTIMISERS, SETTING, learn, stream
 
+from gcab.data.tasks import TaskImages
 from gcab.methods.er import Er, ErOptions
-from gcab.methods.method import TaskImages
 
 
 def numbered(first: int, count: int, classes: range) -> TaskImages:

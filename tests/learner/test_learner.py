@@ -12,14 +12,14 @@ from sklearn.datasets import load_digits
 
 import gcab
 from gcab import ContinualClassifier
-from gcab.calibration import Calibration
-from gcab.cli import main
+from gcab.classifier.calibration import Calibration
+from gcab.classifier.lesson import logits_of
+from gcab.classifier.model_folder import ModelFolder
+from gcab.cli.main import main
 from gcab.data.arrays import as_images
 from gcab.errors import GcabError
-from gcab.lesson import logits_of
 from gcab.methods.gcab import Gcab
 from gcab.methods.method import Method
-from gcab.model_folder import ModelFolder
 from gcab.training.trainer import Epoch
 
 TINY = {"encoder.width": 16, "encoder.heads": 4, "training.batch_size": 8}
@@ -51,7 +51,7 @@ def test_the_example_of_the_documentation() -> None:
     early, late = (digits < 2) & ~test, ((digits == 2) | (digits == 3)) & ~test
     images, labels, new_images, new_labels = pixels[early], digits[early], pixels[late], digits[late]
 
-    assert "model.learn(new_images, new_labels)" in (gcab.learner.__doc__ or "")
+    assert "model.learn(new_images, new_labels)" in (gcab.classifier.learner.__doc__ or "")
     model = ContinualClassifier(epochs=12, seed=1)
     model.learn(images, labels)  # the first classes
     model.learn(new_images, new_labels)  # more classes; the first images are no longer needed

@@ -14,7 +14,7 @@ from photos import bird, encoded, zip_of
 from PIL import Image
 from playwright.sync_api import Browser, FilePayload, Page, expect
 
-from gcab.teaching import teach
+from gcab.classifier.teaching import teach
 
 TOKEN = "a-token-for-the-tests-alone"
 HUES = {"kingfisher": 150, "robin": 5, "bullfinch": 240, "goldfinch": 35}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from gcab.learner import ContinualClassifier
+from gcab.classifier.learner import ContinualClassifier
 
 NAMES = (("=wren", "[red]robin[/]"), ("Käuzchen 🦉", "owl\nby \x1b[31mnight"))
 TINY = {"encoder.width": 16, "encoder.heads": 4, "training.batch_size": 8}

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gcab.calibration import Calibration, cross_fitted_error, expected_calibration_error, fitted_temperature
+from gcab.classifier.calibration import Calibration, cross_fitted_error, expected_calibration_error, fitted_temperature
 from gcab.errors import GcabError
 
 

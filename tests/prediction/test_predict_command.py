@@ -13,11 +13,11 @@ from PIL import Image
 from predicting_model import NAMES, json_lines, make_model, make_photos, png_bytes
 from rich.console import Console
 
-from gcab.cli import main
-from gcab.commands import predict as command
-from gcab.commands.prediction_formats import TableLines
-from gcab.learner import ContinualClassifier
-from gcab.prediction import Guess, Prediction
+from gcab.classifier.learner import ContinualClassifier
+from gcab.classifier.prediction import Guess, Prediction
+from gcab.cli import predict as command
+from gcab.cli.main import main
+from gcab.cli.prediction_formats import TableLines
 
 EVERY = {name for names in NAMES for name in names}
 

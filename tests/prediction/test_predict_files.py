@@ -10,10 +10,10 @@ import torch
 from predicting_model import NAMES, make_model, make_photos, png_bytes
 from torch import Tensor
 
+from gcab.classifier.image_sources import Photo
+from gcab.classifier.learner import ContinualClassifier
+from gcab.classifier.prediction import predict_files
 from gcab.errors import GcabError
-from gcab.image_sources import Photo
-from gcab.learner import ContinualClassifier
-from gcab.prediction import predict_files
 
 
 @pytest.fixture(scope="module")

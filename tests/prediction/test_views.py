@@ -9,12 +9,12 @@ import torch
 from predicting_model import TINY, make_photos
 from torch import Tensor
 
-from gcab.cli import main
+from gcab.classifier.learner import ContinualClassifier
+from gcab.classifier.prediction import predict_files
+from gcab.cli.main import main
 from gcab.data.arrays import as_images
 from gcab.errors import GcabError
-from gcab.experiment import evaluate_run
-from gcab.learner import ContinualClassifier
-from gcab.prediction import predict_files
+from gcab.runs.experiment import evaluate_run
 from gcab.runs.folder import find_runs
 from gcab.serve.served import Inference, ServedModel
 

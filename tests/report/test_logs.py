@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from synthetic_runs import write_comparison, write_run
 
-from gcab.cli import main
+from gcab.cli.main import main
 from gcab.errors import GcabError
 from gcab.report.logs import check_log
 from gcab.runs.folder import RunFolder

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from torch import Tensor
 
-import gcab.experiment
-from gcab.cli import main
+import gcab.runs.experiment
+from gcab.cli.main import main
 from gcab.config import resolve
 from gcab.data.images import ImageSet, Split
 from gcab.data.registry import dataset
-from gcab.experiment import load_data
 from gcab.paper.evidence import reduced
 from gcab.report.tables import accuracy_table
+from gcab.runs.experiment import load_data
 from gcab.runs.folder import RunFolder
 
 SHORT = ["--method", "finetune", "--training.epochs", "1", "--device", "cpu", "--encoder.blocks", "1"]
@@ -31,7 +31,7 @@ def test_held_out_images_are_tested_on_and_not_trained_on(monkeypatch: pytest.Mo
         asked.append(split)
         return info.load(root, split, size)
 
-    monkeypatch.setattr(gcab.experiment, "dataset", lambda _: replace(info, load=load))
+    monkeypatch.setattr(gcab.runs.experiment, "dataset", lambda _: replace(info, load=load))
     data = load_data(resolve("digits/5", "gcab", changes={"scenario.validation": 0.25}), None)
     assert asked == ["train"]
     trained = [data.scenario.open(task, data.train).train() for task in data.scenario.tasks]

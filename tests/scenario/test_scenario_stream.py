@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from gcab.config import ScenarioConfig
+from gcab.data.cifar100 import ORDER
 from gcab.data.images import ImageSet
+from gcab.data.scenario import ClosedTaskError, Scenario, ScenarioConfig, equal_sizes, split_off
 from gcab.errors import GcabError
-from gcab.scenario import CIFAR100_ORDER, ClosedTaskError, Scenario, equal_sizes, split_off
 
 CLASSES = tuple("abcdefg")
 
@@ -63,7 +63,7 @@ def test_the_papers_order_is_the_authors() -> None:
     names = [f"class {label}" for label in range(100)]
     scenario = Scenario.build(config(tasks=10, order="paper", dataset="cifar100"), 1, names)
     assert scenario.order[:6] == (87, 0, 52, 58, 44, 91)
-    assert sorted(CIFAR100_ORDER) == list(range(100))
+    assert sorted(ORDER) == list(range(100))
     assert scenario.tasks[0].names[:2] == ("class 87", "class 0")
     assert scenario.order == Scenario.build(scenario.config, 2, names).order
     with pytest.raises(GcabError, match=r"known for cifar100 only: set scenario\.order=random"):

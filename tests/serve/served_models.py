@@ -13,8 +13,8 @@ import numpy as np
 from fastapi import FastAPI
 from PIL import Image
 
-from gcab.learner import ContinualClassifier
-from gcab.model_folder import ModelFolder
+from gcab.classifier.learner import ContinualClassifier
+from gcab.classifier.model_folder import ModelFolder
 from gcab.serve.app import make_app
 from gcab.serve.gate import Gate
 from gcab.serve.limits import Limits

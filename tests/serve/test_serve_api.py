@@ -11,9 +11,9 @@ from fastapi.openapi.models import OpenAPI
 from pydantic import BaseModel
 from served_models import SIZE, TASKS, Client, class_folders, form, model_folder, photo, serving
 
+from gcab.classifier.learner import ContinualClassifier
 from gcab.data.decode import read_image
 from gcab.errors import GcabError
-from gcab.learner import ContinualClassifier
 from gcab.serve import schema
 from gcab.serve.app import PAGE
 from gcab.serve.attention import attention_maps

@@ -7,7 +7,7 @@ import torch
 from served_models import model_folder
 from torch import Tensor
 
-from gcab.learner import ContinualClassifier
+from gcab.classifier.learner import ContinualClassifier
 from gcab.methods.gcab import Gcab
 from gcab.methods.method import Method
 from gcab.model.attention_map import class_attention_map

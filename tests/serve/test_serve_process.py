@@ -19,7 +19,7 @@ import httpx
 import pytest
 from served_models import form, model_folder, photo
 
-from gcab.cli import main
+from gcab.cli.main import main
 
 LOAD = Path(__file__).parents[2] / "benchmarks" / "serve_load.py"
 TOKEN = "a-token-of-some-length"

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from served_models import SIZE, Client, class_folders, form, model_folder, photo, serving, zipped
 
-from gcab.learner import ContinualClassifier
-from gcab.model_folder import ModelFolder
+from gcab.classifier.learner import ContinualClassifier
+from gcab.classifier.model_folder import ModelFolder
 from gcab.serve import schema
 from gcab.serve.limits import Limits
 from gcab.serve.teaching import STOPPED, UNEXPECTED

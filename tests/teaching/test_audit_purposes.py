@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from gcab.assemble import build_method
-from gcab.audit import UNKNOWN, belongs, purpose, stored_images
+from gcab.classifier.audit import UNKNOWN, belongs, purpose, stored_images
 from gcab.config import resolve
+from gcab.data.tasks import Task, TaskImages
 from gcab.methods.gcab_fast import GcabFast, merge
-from gcab.methods.method import Method, Task, TaskImages
+from gcab.methods.method import Method
 from gcab.methods.registry import methods
+from gcab.runs.assemble import build_method
 from gcab.training.trainer import finish, grow
 
 METHODS = sorted(methods())

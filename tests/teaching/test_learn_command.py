@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from teaching_photos import SET, WEEK1, WEEK2, make_shapes
 
-from gcab.cli import main
-from gcab.commands.lesson_display import amount, duration
+from gcab.cli.lesson_display import amount, duration
+from gcab.cli.main import main
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,7 @@ def interrupt_lesson(model: Path, world: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gcab.lesson.Study.run", stop)
+        patch.setattr("gcab.classifier.lesson.Study.run", stop)
         assert main(["learn", str(model), str(world / "week2"), "--device", "cpu"]) == 130
 
 

@@ -21,7 +21,7 @@ EPOCHS = 6
 
 def lesson(model: Path, photos: Path, events: Connection | None = None) -> None:
     """What each process does: a checkpoint after every epoch, so that there is much to interrupt."""
-    from gcab.teaching import teach
+    from gcab.classifier.teaching import teach
 
     tell = events.send if events is not None else lambda _: None
     settings: dict[str, Any] = {
@@ -40,7 +40,7 @@ def killed_after(model: Path, photos: Path, events: int, seconds: float) -> bool
     It is forked from a process that has torch loaded already.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["gcab.teaching"])
+    context.set_forkserver_preload(["gcab.classifier.teaching"])
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=lesson, args=(model, photos, sender))
     process.start()

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 import gcab
+from gcab.classifier.model_folder import ModelFolder
 from gcab.errors import GcabError
-from gcab.model_folder import ModelFolder
 from gcab.runs.model import load_model, read_description, save_model
 from gcab.version import VERSION
 

@@ -14,12 +14,12 @@ from teaching_photos import SMALL, WEEK1, WEEK2, make_shapes
 
 import gcab
 from gcab import ContinualClassifier, ModelFolder
+from gcab.classifier.lesson import Photos, Study
+from gcab.classifier.overview import overview
+from gcab.classifier.teaching import Event, Result, Teaching, teach
 from gcab.errors import GcabError
-from gcab.lesson import Photos, Study
 from gcab.methods.gcab_fast import GcabFast
 from gcab.methods.method import Method
-from gcab.overview import overview
-from gcab.teaching import Event, Result, Teaching, teach
 
 
 class StopError(Exception):
@@ -213,7 +213,7 @@ def test_the_accuracy_of_an_epoch_is_what_would_be_recorded_after_it(method: str
 def test_long_lessons_look_at_the_held_out_photos_now_and_then(
     model: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gcab.lesson.LOOKS", 2)
+    monkeypatch.setattr("gcab.classifier.lesson.LOOKS", 2)
     accuracies_of(monkeypatch, [50, 60, 60, 70])
     seen = events(model, photos / "week2", epochs=9, patience=6)
     told = [event["held_out_accuracy"] for event in seen if event["event"] == "epoch"]
@@ -245,7 +245,7 @@ def test_the_best_epoch_is_kept_and_of_equals_the_last(
 
     accuracies_of(monkeypatch, [50, 60, 60, 40])
     monkeypatch.setattr(Study, "after_epoch", after_epoch)
-    monkeypatch.setattr("gcab.lesson.finish", finish)
+    monkeypatch.setattr("gcab.classifier.lesson.finish", finish)
     learn(model, photos / "week2", epochs=4, patience=3)
     [kept] = ended
     same = [all(torch.equal(state[name], kept[name]) for name in kept) for state in states]
@@ -590,4 +590,4 @@ def test_a_model_saved_from_python_is_taught_from_a_folder(photos: Path, tmp_pat
 
 def test_the_package_offers_it() -> None:
     assert gcab.teach is teach
-    assert "from gcab import teach" in (gcab.teaching.__doc__ or "")
+    assert "from gcab import teach" in (gcab.classifier.teaching.__doc__ or "")

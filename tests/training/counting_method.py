@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from gcab.methods.method import Batch, Method, Progress, Setting, Task, TaskImages
+from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages
+from gcab.methods.method import Method
 from gcab.model.encoder import EncoderConfig
 
 SETTING = Setting(

@@ -6,8 +6,9 @@ import torch
 from counting_method import CountingMethod
 from torch import Tensor
 
+from gcab.data.tasks import Task, TaskImages
 from gcab.evaluation.evaluate import BATCH, Evaluator
-from gcab.methods.method import Method, Task, TaskImages
+from gcab.methods.method import Method
 
 CPU = torch.device("cpu")
 FIRST, SECOND = Task(0, 0, ("a", "b")), Task(1, 2, ("c", "d"))

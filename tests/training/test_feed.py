@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gcab.methods.method import TaskImages
+from gcab.data.tasks import TaskImages
 from gcab.training.feed import Feed, fits
 
 CPU = torch.device("cpu")

@@ -5,14 +5,15 @@ import copy
 import pytest
 import torch
 
-from gcab.assemble import build_method
 from gcab.config import resolve
 from gcab.data.augment import Augment
-from gcab.methods.method import Method, Task, TaskImages
-from gcab.training.captured import CapturedSteps
+from gcab.data.tasks import Task, TaskImages
+from gcab.methods.method import Method
+from gcab.runs.assemble import build_method
+from gcab.seeds import seeded
 from gcab.training.feed import Feed
+from gcab.training.recorded import RecordedSteps
 from gcab.training.schedule import make_optimiser
-from gcab.training.seeds import seeded
 from gcab.training.step import PlainSteps, Step
 from gcab.training.trainer import finish, grow
 
@@ -21,7 +22,7 @@ STEPS, BATCH, EPOCHS = 20, 128, 10  # 200 steps in all
 
 
 def trained(
-    method: Method, kind: type[PlainSteps] | type[CapturedSteps], data: TaskImages, bfloat16: bool
+    method: Method, kind: type[PlainSteps] | type[RecordedSteps], data: TaskImages, bfloat16: bool
 ) -> torch.Tensor:
     """The losses of every step: classification, sparsity, drift."""
     config = resolve("cifar100/10", "gcab")
@@ -51,7 +52,7 @@ def test_losses_agree_step_by_step_over_200_steps() -> None:
     method.begin_task(task)
     plain = trained(copy.deepcopy(method), PlainSteps, data, bfloat16=True)
     exact = trained(copy.deepcopy(method), PlainSteps, data, bfloat16=False)
-    recorded = trained(method, CapturedSteps, data, bfloat16=True)
+    recorded = trained(method, RecordedSteps, data, bfloat16=True)
     apart, noise = (recorded - exact).abs(), (plain - exact).abs()
     assert (apart[:, :2] <= 2e-3 * exact[:, :2]).all()  # classification and sparsity
     assert apart[:, 2].mean() <= 2 * noise[:, 2].mean() + 1e-3  # the drift term is a norm near 0: noise moves it most

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from gcab.config import TrainingConfig, resolve
-from gcab.training.schedule import learning_rate, make_optimiser, restore_optimiser, set_learning_rate
+from gcab.config import resolve
+from gcab.fast.graphs import set_learning_rate
+from gcab.training.schedule import TrainingConfig, learning_rate, make_optimiser, restore_optimiser
 
 
 def test_warm_up_then_cosine_by_hand() -> None:
@@ -76,13 +77,13 @@ def test_the_rate_of_an_epoch_replaces_the_last() -> None:
     set_learning_rate(optimiser, 0.125)
     assert [group["lr"] for group in optimiser.param_groups] == [0.125]
     rate = torch.tensor(1.0)
-    optimiser.param_groups[0]["lr"] = rate  # as on a GPU, where a captured step reads it
+    optimiser.param_groups[0]["lr"] = rate  # as on a GPU, where a recorded step reads it
     set_learning_rate(optimiser, 0.25)
     assert optimiser.param_groups[0]["lr"] is rate
     assert rate.item() == 0.25
 
 
-def test_a_restored_optimiser_keeps_its_rate_where_a_captured_step_reads_it() -> None:
+def test_a_restored_optimiser_keeps_its_rate_where_a_recorded_step_reads_it() -> None:
     optimiser = make_optimiser(TrainingConfig(), nn.Linear(2, 2).parameters())
     saved = copy.deepcopy(optimiser.state_dict())
     rate = torch.tensor(1.0)

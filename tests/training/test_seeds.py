@@ -2,7 +2,7 @@
 
 import torch
 
-from gcab.training.seeds import derived_seed, generator, seeded
+from gcab.seeds import derived_seed, generator, seeded
 
 
 def test_a_seed_is_the_same_in_every_process_and_version() -> None:

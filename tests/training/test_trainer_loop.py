@@ -10,12 +10,12 @@ from counting_method import SETTING, CountingMethod
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from gcab.config import TrainingConfig, resolve
+from gcab.config import resolve
 from gcab.data.augment import Augment, AugmentConfig, Choices
-from gcab.devices import suitable_threads
+from gcab.data.tasks import Batch, Progress, Task, TaskImages
 from gcab.errors import GcabError
-from gcab.methods.method import Batch, Progress, Task, TaskImages
-from gcab.training.schedule import make_optimiser
+from gcab.parallel.devices import suitable_threads
+from gcab.training.schedule import TrainingConfig, make_optimiser
 from gcab.training.trainer import Epoch, Halfway, Trainer, finish, grow, require_finite
 
 CPU = torch.device("cpu")

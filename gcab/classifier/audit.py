@@ -1,0 +1,198 @@
+"""What a model folder holds, tensor by tensor and file by file, so that anyone can see that no image is among it."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from gcab.classifier.image_sources import SIGNATURES
+from gcab.classifier.model_folder import ModelFolder, number_of
+from gcab.data.archive import IMAGE_SUFFIXES
+from gcab.methods.er import Er
+from gcab.methods.gcab_fast import GcabFast
+from gcab.methods.method import Method
+from gcab.model.class_attention import ClassAttention
+from gcab.model.encoder import Encoder
+from gcab.model.eye import ExactRidge
+from gcab.model.gates import Gate
+from gcab.model.heads import Head
+from gcab.model.network import GatedNetwork, PlainNetwork
+from gcab.model.projectors import DriftCascade
+from gcab.model.referee import Referee
+from gcab.model.statistics import ClassStatistics
+from gcab.runs.assemble import load_method
+
+# {this}: the tasks that the first number in a tensor's name stands for; {next}: those of the number after it.
+MODULES: dict[type[nn.Module], str] = {
+    Encoder: "encoder: turns an image into features",
+    ClassAttention: "decoder: sums features up, shared by all tasks",
+    DriftCascade: "projector: turns features of {next} back into those of {this}",
+    Head: "classifier of the classes of {this}",
+}
+TENSORS: dict[tuple[type[nn.Module], str], str] = {
+    (GatedNetwork, "tokens"): "class token: what the decoder looks for, for {this}",
+    (GatedNetwork, "_extra_state"): "number of tasks learned",
+    (PlainNetwork, "token"): "class token: what the decoder looks for",
+    (Gate, "embeddings"): "gate: which parts of the decoder are for {this}",
+    (Gate, "used"): "gate: which parts of the decoder are taken",
+    (ClassStatistics, "means"): "statistics: the mean feature of each class",
+    (ClassStatistics, "weight"): "statistics: the same means, ready to compare with",
+    (ClassStatistics, "bias"): "statistics: the same means, ready to compare with",
+    (ClassStatistics, "scatter"): "statistics: how features vary within classes, summed over all images",
+    (ClassStatistics, "images"): "statistics: number of images in that sum",
+    (ExactRidge, "gram"): "eye: products of every two features, summed over all images",
+    (ExactRidge, "sums"): "eye: features summed over the images of each class",
+    (ExactRidge, "counts"): "eye: number of images in these sums, mirrored ones included",
+    (ExactRidge, "weight"): "eye: classifier that follows from the sums",
+    (ExactRidge, "bias"): "eye: classifier that follows from the sums",
+    (Referee, "weights"): "referee: how much each opinion counts",
+    (Er, "stored"): "STORED TRAINING IMAGES",
+    (Er, "stored_labels"): "classes of the stored training images",
+    (Er, "seen"): "number of training images seen",
+}
+FEW = 3  # photos of a class, below which its mean and its sums are almost those photos' own features
+UNKNOWN = "unknown: gcab has no use for it"
+OWN_FILES = ("model.json", "weights.safetensors")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One tensor of a model."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+    purpose: str
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The tensors of a file that is not of the current generation, summed up."""
+
+    purpose: str
+    tensors: int
+    bytes: int
+    images: int
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Everything in a model folder."""
+
+    tensors: tuple[Stored, ...]  # of the current generation
+    images: int  # training images among them
+    files: dict[str, int]  # of the folder that belong to it, with their bytes
+    beside: dict[str, Beside]  # those with tensors of the generation kept for undo, or of a lesson not yet ended
+    strangers: dict[str, int]  # those that do not belong to it
+    pictures: tuple[str, ...]  # strangers that look like images
+    closed: tuple[str, ...]  # whatever could not be looked into
+    few: dict[str, int]  # classes learned from so few photos that these could be told from what is stored
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "bytes": sum(stored.bytes for stored in self.tensors)}
+
+
+def audit(path: str | Path) -> Audit:
+    """Look at every tensor and at every file of the folder."""
+    folder = ModelFolder(path)
+    method, _, description = folder.read(load_method)
+    names = [name for task in description["tasks"] for name in task]
+    few = {name: count for name, count in zip(names, method.image_counts() or (), strict=False) if count < FEW}
+    tensors = tuple(
+        Stored(name, tuple(value.shape), str(value.dtype).removeprefix("torch."), value.nbytes, purpose(method, name))
+        for name, value in method.state_dict().items()
+    )
+    files: dict[str, int] = {}
+    beside: dict[str, Beside] = {}
+    strangers: dict[str, int] = {}
+    pictures: list[str] = []
+    closed: list[str] = []
+    for file in sorted(folder.path.rglob("*")):
+        if not file.is_file():
+            continue
+        place = file.relative_to(folder.path)
+        name, size = place.as_posix(), file.stat().st_size
+        if not belongs(place):
+            strangers[name] = size
+            (pictures if is_picture(file) else closed).append(name)
+            continue
+        files[name] = size
+        if file.suffix == ".safetensors" and file.parent != folder.current():
+            try:
+                beside[name] = sum_up(file, method)
+            except (OSError, SafetensorError):
+                closed.append(name)
+    return Audit(tensors, stored_images(method), files, beside, strangers, tuple(pictures), tuple(closed), few)
+
+
+def sum_up(file: Path, method: Method) -> Beside:
+    """What a file of tensors beside the current generation holds; empty places for images do not count."""
+    tensors = safetensors.torch.load(file.read_bytes()).values()
+    pixels = 3 * method.setting.image_size**2
+    images = [value.reshape(-1, pixels).any(dim=1).sum() for value in tensors if looks_like_images(value, method)]
+    words = "of a lesson not yet ended" if file.parent.name == "work" else "kept for undo"
+    return Beside(words, len(tensors), sum(value.nbytes for value in tensors), int(sum(images)))
+
+
+def is_picture(file: Path) -> bool:
+    """Whether a file has the name of an image, or begins as images do."""
+    if file.suffix.lower() in IMAGE_SUFFIXES:
+        return True
+    try:
+        with file.open("rb") as opened:
+            return SIGNATURES.match(opened.read(16)) is not None
+    except OSError:
+        return False
+
+
+def keeping(method: str, images: int, size: int) -> str:
+    """A line for whoever may not expect a model to store photos."""
+    return f"the method {method} keeps photos in the model ({images}, {size / 1e6:.2f} MB): 'gcab audit' lists them"
+
+
+def purpose(method: Method, name: str) -> str:
+    """Why a tensor is there, from the innermost module around it that is known."""
+    parts = name.split(".")
+    modules: list[nn.Module] = [method]
+    for part in parts[:-1]:
+        modules.append(modules[-1].get_submodule(part))
+    number = next((int(part) for part in parts if part.isdigit()), 0)
+    for module, part in reversed(list(zip(modules, parts, strict=True))):
+        for kind in type(module).__mro__:
+            words = TENSORS.get((kind, part)) or MODULES.get(kind)
+            if words:
+                return words.format(this=tasks_of(method, number), next=tasks_of(method, number + 1))
+    return UNKNOWN
+
+
+def tasks_of(method: Method, number: int) -> str:
+    """What is counted is tasks, but for a method that makes one of all that came before the newest."""
+    if isinstance(method, GcabFast) and len(method.tasks) > method.network.tasks:
+        return "all tasks"
+    return f"task {number + 1}"
+
+
+def stored_images(method: Method) -> int:
+    """Images that a method keeps for rehearsal, and any other tensor of bytes in the shape of images."""
+    if isinstance(method, Er):
+        return int(min(method.seen, torch.tensor(method.options.buffer)))
+    return sum(len(value) for value in method.state_dict().values() if looks_like_images(value, method))
+
+
+def looks_like_images(value: Tensor, method: Method) -> bool:
+    side = method.setting.image_size
+    return value.dtype == torch.uint8 and value.shape[-3:] == (3, side, side)
+
+
+def belongs(name: Path) -> bool:
+    """Whether gcab puts a file of this name into a model folder."""
+    if len(name.parts) == 1:
+        return name.name in (*OWN_FILES, "lock", "fast.json")  # the last is what `gcab distill` measured
+    if len(name.parts) == 2 and name.parts[0] == "work":
+        return name.name.startswith("checkpoint-") and name.suffix in (".json", ".safetensors")
+    return len(name.parts) == 2 and number_of(name.parent) > 0 and name.name in OWN_FILES

@@ -1,0 +1,268 @@
+"""From a model with a pass per task to GCAB-Fast with one: for a run, with its test figures, and for a model in use."""
+
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from gcab.classifier.calibration import Calibration
+from gcab.classifier.lesson import Lesson, logits_of
+from gcab.config import Overrides, RunConfig, leaves, override
+from gcab.data.tasks import Task, TaskImages, Watch, ignore
+from gcab.errors import GcabError, unknown
+from gcab.evaluation.metrics import ACCURACIES, results_from_records, summary, summary_of_view
+from gcab.fast.folded import FoldedDecoder
+from gcab.methods.gcab import Gcab, GcabOptions
+from gcab.methods.gcab_fast import GcabFast, GcabFastOptions, distill, divergence, fast_options
+from gcab.methods.method import Method, parameter_count, state_bytes
+from gcab.parallel.devices import suitable_threads
+from gcab.runs.assemble import load_method, save_method
+from gcab.runs.environment import environment, hardware
+from gcab.runs.experiment import Data, data_of, make_evaluator
+from gcab.runs.files import write_json
+from gcab.runs.folder import RunFolder
+from gcab.runs.model import GENERATION, read_description
+
+if TYPE_CHECKING:
+    from gcab.classifier.learner import ContinualClassifier, Label
+
+METHOD = "gcab-fast"
+HELD_OUT = 0.2  # of the last task's images, where the model is calibrated
+CAPACITY = "options.capacity"
+MEASURED = "fast.json"  # what a run's distillation writes beside the model
+LEFT = {MEASURED, "model.json", "weights.safetensors", "lock"}  # all that it leaves in its folder
+SHOWN = {"acc_tag": "ACC_TAG", "acc_taw": "ACC_TAW"}
+NOTABLE = 1.0  # points of an accuracy: more than another device's rounding, or bfloat16's, makes of a model
+
+
+def prepare(
+    method: Method, config: RunConfig, capacity: float, settings: Overrides | None = None
+) -> tuple[Gcab, RunConfig]:
+    """The teacher and the settings of its student; what cannot be distilled is refused before any work."""
+    if not isinstance(method, Gcab):
+        raise GcabError(f"a model of the method {config.method} has no passes to distil: only gcab has.")
+    known = distillation_settings(config.profile)
+    for key in settings or {}:
+        if key == CAPACITY:
+            raise GcabError(f"the capacity is given by itself, not as the setting {CAPACITY}: use --capacity.")
+        if key not in known:
+            raise unknown("setting of a distillation", key, known)
+    changed = replace(config, method=METHOD, options=fast_options(method.options, capacity=capacity))
+    if isinstance(method, GcabFast) and method.uses(capacity):
+        raise GcabError(
+            f"this model is one pass with a capacity of {percent(capacity)} % already: "
+            "to distil it once more would gain nothing, unless to another --capacity."
+        )
+    own = {} if isinstance(method, GcabFast) else known  # a student has chosen before
+    return method, override(changed, {**own, **(settings or {})})
+
+
+def distillation_settings(profile: str) -> dict[str, Any]:
+    """What a profile has for a distillation beside the settings of a run; the capacity is given by itself."""
+    options = override(RunConfig(options=GcabFastOptions()), GcabFast.profiles.get(profile, {})).options
+    of_run = {key for key, _, _ in leaves(GcabOptions(), "options.")}
+    return {key: value for key, _, value in leaves(options, "options.") if key not in of_run and key != CAPACITY}
+
+
+def distil(teacher: Gcab, config: RunConfig, images: Tensor, watch: Watch = ignore) -> tuple[GcabFast, float]:
+    """The student that the settings ask for, and how far it is from the teacher, which is not touched."""
+    with suitable_threads(teacher.network.gate_in.used.device, config.features_per_batch()):
+        student = distill(teacher, images, config.options, config.seed, watch)
+        return student, imitation(teacher, student, images)
+
+
+def percent(capacity: float) -> str:
+    """A share in per cent, without the noise of binary fractions."""
+    return f"{round(100 * capacity, 6):g}"
+
+
+def fast_folder(run: RunFolder, capacity: float) -> Path:
+    """Where a run's distilled model is kept."""
+    return run.path / f"fast-{percent(capacity)}"
+
+
+def require_finished(run: RunFolder) -> dict[str, Any]:
+    """What the run ended with; a student of some of the tasks would pass for the whole run's once that has ended."""
+    final = run.final()
+    if final is None:
+        done = len({record["task"] for record in run.records("task")})
+        raise GcabError(
+            f"the run {run.path} has learned {done} of {len(run.tasks)} tasks: the command that started it continues "
+            "it, then it can be distilled."
+        )
+    return final
+
+
+def require_free(folder: Path, run: RunFolder | None = None) -> None:
+    """Refuse a folder with anything in it but what a distillation left, such as an earlier one of the same run."""
+    place, other = folder.resolve(), "choose another folder (--out), or move this one away."
+    for above in (place, *place.parents):
+        if above.exists() and not above.is_dir():
+            raise GcabError(f"{above} is a file: choose a folder for the model.")
+    found = [entry.name for entry in place.iterdir()] if place.exists() else []
+    names = {name for name in found if not name.startswith(f".{MEASURED}.")}  # of a writer that was killed
+    if any(name.startswith(GENERATION) for name in names):
+        raise GcabError(f"{folder} keeps generations of a model: choose another folder, or teach it with 'gcab learn'.")
+    if place.name == "model" and (place.parent / "config.json").is_file():
+        raise GcabError(f"{folder} is a run's own model: choose another folder (--out).")
+    if not os.access(next(above for above in (place, *place.parents) if above.exists()), os.W_OK):
+        raise GcabError(f"there is no permission to write {folder}: choose another folder (--out).")
+    if not names:
+        return
+    if "model.json" not in names:
+        raise GcabError(f"{folder} is not empty and holds no model: {other}")
+    if not (names <= LEFT and (MEASURED in names or (run is not None and unmeasured(place, run)))):
+        if names <= LEFT and read_description(place)["config"]["method"] == METHOD:
+            raise GcabError(f"{folder} holds a distilled model already: use it, {other}")
+        raise GcabError(f"{folder} holds something else than a distilled run, which would be lost: {other}")
+
+
+def unmeasured(folder: Path, run: RunFolder) -> bool:
+    """Whether a distillation of this run was stopped when it had written its model and not yet what it measured."""
+    if folder.parent != run.path.resolve() or not folder.name.startswith("fast-"):
+        return False
+    description = read_description(folder)
+    return bool(description["config"]["method"] == METHOD and description["tasks"] == run.tasks)
+
+
+def distil_run(
+    run: RunFolder,
+    root: Path | None,
+    capacity: float,
+    out: Path | None,
+    device: torch.device,
+    settings: Overrides | None = None,
+    command: str = "",
+    watch: Watch = ignore,
+) -> dict[str, Any]:
+    """Distil a run's model with the training images of its last task; what both models do with the test images."""
+    folder = out or fast_folder(run, capacity)
+    recorded = require_finished(run)
+    run.require_model()
+    require_free(folder, run)
+    method, config, description = load_method(run.model)
+    teacher, changed = prepare(method.to(device), config, capacity, settings)
+    data = data_of(run, config, root)
+    tasks = data.scenario.tasks[: len(description["tasks"])]
+    images = data.scenario.open(tasks[-1], data.train).train().images
+    started = time.perf_counter()
+    student, distance = distil(teacher, changed, images, watch)
+    seconds = time.perf_counter() - started
+    figures = {
+        **environment(),
+        "command": command,
+        **hardware(device),
+        "run": str(run.path),
+        "model": str(folder),
+        "seed": config.seed,
+        "options": asdict(changed.options),
+        "images": len(images),
+        "seconds": seconds,
+        "divergence": distance,
+        "teacher": config.method,
+        "recorded": only_accuracies(recorded),
+        "gcab": measured(teacher, data, tasks, device),
+        METHOD: measured(student, data, tasks, device),
+    }
+    save_method(folder, student, changed, tasks)
+    write_json(folder / MEASURED, figures)
+    return figures
+
+
+def measured(method: Method, data: Data, tasks: tuple[Task, ...], device: torch.device) -> dict[str, Any]:
+    """Accuracy on the test images of all tasks, in per cent, of the whole and of its parts alone; and size."""
+    evaluator = make_evaluator(method, data, device)
+    record, _, _ = evaluator.record(tasks, {})
+    parts = {name: summary_of_view(record, view) for name, view in evaluator.views(tasks).items()}
+    return {
+        **only_accuracies(summary(results_from_records([record]))),
+        "views": {name: only_accuracies(result) for name, result in parts.items()},
+        "capacity": method.capacity(),
+        "parameters": parameter_count(method),
+        "bytes": state_bytes(method),
+    }
+
+
+def only_accuracies(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What one evaluation tells; the other metrics need those after earlier tasks."""
+    return {name: result[name] for name in ACCURACIES}
+
+
+def imitation(teacher: Gcab, student: GcabFast, images: Tensor) -> float:
+    """KL(teacher || student) of their heads alone, a mean over the images as they are, at temperature 1."""
+    heads = [method.heads(FoldedDecoder(method.network)) for method in (teacher, student)]
+    device = teacher.network.gate_in.used.device
+    wanted, given = (logits_of(teacher, images, device, decide) for decide in heads)
+    found = float(divergence(wanted, given, temperature=1.0))
+    if not math.isfinite(found):
+        raise GcabError(
+            f"the student has lost its way (KL {found}): give a lower learning rate than "
+            f"{student.options.distillation_lr:g}, as with "
+            f"--set options.distillation_lr={student.options.distillation_lr / 10:g}."
+        )
+    return found
+
+
+def departs(measured: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
+    """Whether a model does something else than its run's log says."""
+    return any(abs(measured[name] - recorded[name]) > NOTABLE for name in SHOWN)
+
+
+def departure(figures: Mapping[str, Any]) -> str | None:
+    """Says so in a sentence, of what `distil_run` measured."""
+    if not departs(figures["gcab"], figures["recorded"]):
+        return None
+    now = " and ".join(f"{title} {figures['gcab'][name]:.2f} %" for name, title in SHOWN.items())
+    then = " and ".join(f"{figures['recorded'][name]:.2f} %" for name in SHOWN)
+    return (
+        f"The run's model reaches {now} here, where its log has {then}: these are not the images it was tested on, "
+        f"or it has changed since; see that --data is the run's own ({MEASURED} keeps both)."
+    )
+
+
+def distilled(
+    model: "ContinualClassifier",
+    pixels: Tensor,
+    labels: Sequence["Label"] | None,
+    capacity: float,
+    settings: Overrides | None = None,
+    watch: Watch = ignore,
+) -> tuple[GcabFast, RunConfig, Calibration]:
+    """What a model becomes: its method, settings and calibration, from images (n, 3, S, S) of its last task.
+
+    Labels are needed only to see that these are the right images, and to calibrate a model again that was calibrated.
+    """
+    teacher, config = prepare(model.method, model.config, capacity, settings)
+    if labels is None:
+        return distil(teacher, config, pixels, watch)[0], config, model.calibration
+    if len(labels) != len(pixels):
+        raise GcabError(f"{len(pixels)} images but {len(labels)} labels: give one label per image, or none.")
+    data = TaskImages(pixels, labels_in(model, labels))
+    lesson = Lesson.divide(model.tasks[-1], data, HELD_OUT if model.calibration.images else 0.0)
+    student, _ = distil(teacher, config, lesson.train.images, watch)
+    if lesson.held_out is None:
+        return student, config, model.calibration
+    held_out = lesson.held_out
+    logits = logits_of(student, held_out.images, model.device)
+    others = max(0, model.calibration.images - len(logits))  # the calibration before rests on these images as well
+    before = replace(model.calibration, images=others)
+    return student, config, Calibration.fit(logits, held_out.labels, before, lesson.task.first)
+
+
+def labels_in(model: "ContinualClassifier", labels: Sequence["Label"]) -> Tensor:
+    """Labels as positions in the order of arrival; they must be all the classes of the last task and no other."""
+    first = model.tasks[-1].first
+    position = {label: first + index for index, label in enumerate(model.classes[first:])}
+    strange = sorted(str(label) for label in set(labels) - position.keys())
+    missing = sorted(str(label) for label in position.keys() - set(labels))
+    if strange or missing:
+        wrong = f"'{strange[0]}' is not among them" if strange else f"'{missing[0]}' is missing"
+        names = ", ".join(map(str, position))
+        raise GcabError(f"distillation needs images of the classes learned last ({names}), but {wrong}.")
+    return torch.tensor([position[label] for label in labels])

@@ -1,0 +1,74 @@
+"""What `gcab info` says about a model."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from gcab.classifier.audit import stored_images
+from gcab.classifier.learner import ContinualClassifier
+from gcab.classifier.model_folder import ModelFolder
+from gcab.classifier.presets import ENCODERS
+from gcab.config import RunConfig
+from gcab.errors import GcabError
+from gcab.runs.model import read_description
+
+
+def overview(path: str | Path) -> dict[str, Any]:
+    """Tasks, classes, accuracy when learned, capacity left, size: all that needs no image, as JSON writes it."""
+    folder = ModelFolder(path)
+    model, written_by = folder.read(
+        lambda place: (ContinualClassifier.load(place, "cpu"), read_description(place)["gcab"])
+    )
+    config = model.config
+    taught = [asdict(entry) for entry in model.taught]
+    return {
+        "model": str(folder.path),
+        "gcab": written_by,
+        "method": config.method,
+        "generation": model.generation,
+        "generations": list(folder.generations()),
+        "can_undo": folder.can_undo,
+        "image_size": model.image_size,
+        "encoder": {
+            "name": encoder_name(config),
+            "width": config.encoder.width,
+            "blocks": config.encoder.blocks,
+            "heads": config.encoder.heads,
+        }
+        if model.method.trains
+        else None,
+        "classes": len(model.classes),
+        "tasks": [
+            {"index": task.index + 1, "names": list(task.names), **entry}
+            for task, entry in zip(model.tasks, taught, strict=True)
+        ],
+        "capacity_left": {name: 1 - used for name, used in model.method.capacity().items()},
+        "calibration": {
+            "temperature": model.calibration.temperature,
+            "images": model.calibration.images,
+            "tells_unknown": model.calibration.tells_unknown,
+            "expected_calibration_error": model.calibration.expected_calibration_error,
+        },
+        "images": {"count": stored_images(model.method), "bytes": model.method.image_bytes()},
+        "bytes": {"model": folder_bytes(folder.current()), "folder": folder_bytes(folder.path)},
+        "interrupted": interrupted_lesson(folder),
+    }
+
+
+def encoder_name(config: RunConfig) -> str | None:
+    """The preset an encoder was made by; None for one with a shape of its own."""
+    shape = {f"encoder.{name}": getattr(config.encoder, name) for name in ("width", "heads", "blocks")}
+    return next((name for name, preset in ENCODERS.items() if preset == shape), None)
+
+
+def folder_bytes(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def interrupted_lesson(folder: ModelFolder) -> dict[str, Any] | None:
+    """The classes of a lesson under way, or waiting to be continued, and the epochs it has behind it."""
+    try:
+        position = folder.waiting()
+    except GcabError:
+        return None
+    return None if position is None else {"classes": position["classes"], "epoch": position["epoch"]}

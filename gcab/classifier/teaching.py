@@ -1,0 +1,300 @@
+"""From a folder of photos to the next generation of a model folder; killed at any moment, it goes on where it was.
+
+from gcab import teach
+teach("birds.gcab", "photos/week1")    # a subfolder per class; creates the model
+teach("birds.gcab", "photos/week2")    # new classes; week1 can be gone
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gcab.classifier.audit import keeping, stored_images
+from gcab.classifier.learner import ContinualClassifier, Taught
+from gcab.classifier.lesson import Photos, Study, common_size
+from gcab.classifier.model_folder import ModelFolder
+from gcab.classifier.overview import encoder_name
+from gcab.classifier.presets import ENCODERS
+from gcab.config import leaves
+from gcab.data.folder import labelled_files
+from gcab.errors import GcabError
+from gcab.runs.checkpoint import CheckpointStore
+from gcab.training.trainer import Epoch
+from gcab.version import VERSION
+
+CHECKPOINT_SECONDS = 10.0
+HELD_OUT = 0.2
+
+TOLD = 50  # times at most, how far a long end of a lesson is
+
+# {"event": "start" | "note" | "epoch" | "ending" | "done", ...}, as `gcab learn --progress json` prints it
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a lesson led to."""
+
+    generation: int
+    classes: tuple[str, ...]  # the new ones; those of which there were more photos are in `taught.again`
+    taught: Taught
+    calibration_error: float | None  # 0..1; None where too few photos were held out to measure it
+    skipped: tuple[str, ...]  # photos that could not be read
+
+
+def teach(
+    model: str | Path,
+    photos: str | Path,
+    *,
+    method: str | None = None,
+    encoder: str | None = None,
+    size: int | None = None,
+    recipe: str | None = None,
+    epochs: int | None = None,
+    held_out: float = HELD_OUT,
+    patience: int | None = None,
+    seed: int | None = None,
+    device: str = "auto",
+    settings: Mapping[str, Any] | None = None,
+    skip_unreadable: bool = False,
+    give_up: bool = False,
+    progress: Callable[[Event], object] = lambda _: None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+) -> Result:
+    """Teach the model in a folder the classes of another folder, which has a subfolder of photos for each.
+
+    None: what the model learned with before; for a new model gcab, tiny, a size that suits the photos, plain, seed 1.
+    The same photos and settings a second time change nothing: whoever was killed at any moment may just ask again.
+    An interrupted lesson of other photos or settings is in the way, unless `give_up` allows to drop it.
+    """
+    folder = ModelFolder(model)
+    folder.check_writable()
+    if not Path(photos).is_dir():
+        raise GcabError(f"there is no folder '{photos}': name one with a subfolder of photos for each class.")
+    files, names = labelled_files(Path(photos))
+
+    def lesson_for(place: Path | None) -> Teaching:
+        """The lesson as the model in `place` would take it; None: a model that has learned nothing yet."""
+        if place is None:
+            learner = ContinualClassifier(
+                method or "gcab",
+                encoder=encoder or "tiny",
+                image_size=size or common_size(files),
+                recipe=recipe or "plain",
+                epochs=epochs,
+                seed=1 if seed is None else seed,
+                device=device,
+                settings=settings,
+            )
+        else:
+            learner = ContinualClassifier.load(place, device)
+            if method not in (None, learner.config.method):
+                raise GcabError(f"this model learns with {learner.config.method}: it cannot change to {method}.")
+            own = encoder_name(learner.config)
+            if own is not None and encoder != own and encoder in ENCODERS:
+                raise GcabError(f"this model's encoder is {own} since its first task: it cannot change to {encoder}.")
+            learner.configure(
+                encoder=encoder, image_size=size, recipe=recipe, epochs=epochs, seed=seed, settings=settings
+            )
+        found = Photos.read(files, names, learner.image_size, skip_unreadable)
+        return Teaching(folder, learner, found, held_out, patience, give_up, progress, checkpoint_seconds)
+
+    with ExitStack() as held:
+        if folder.path.exists():
+            held.enter_context(folder.locked())
+            kept = [*folder.generations().values()]
+            if kept and last_lesson(folder.description()) == set(names):
+                before = lesson_for(kept[-2] if len(kept) > 1 else None)
+                if done := before.ended():
+                    return done
+        teaching = lesson_for(folder.path if folder.generation is not None else None)
+        held.enter_context(folder.locked())  # only now does a new model get its folder: a refusal leaves none
+        if folder.digest != teaching.learner.digest:
+            raise GcabError(f"{folder.path} was taught by another process meanwhile: give the command again.")
+        return teaching.learn()
+
+
+class Teaching:
+    """A lesson for the model of a folder; only whoever has locked that may let it begin."""
+
+    def __init__(
+        self,
+        folder: ModelFolder,
+        learner: ContinualClassifier,
+        photos: Photos,
+        held_out: float,
+        patience: int | None,
+        give_up: bool,
+        progress: Callable[[Event], object],
+        checkpoint_seconds: float,
+    ) -> None:
+        self.folder, self.learner, self.give_up, self.progress = folder, learner, give_up, progress
+        self.share, self.skipped = held_out, photos.unreadable
+        lesson, self.new, config = learner.prepare(photos.pixels, photos.labels, held_out)
+        self.study = learner.study(lesson, config, patience, self.after_epoch)
+        self.study.watch = self.ending
+        self.facts = facts_of(self.study, photos, held_out, learner.digest)
+        self.fingerprint = hashlib.sha256(json.dumps(self.facts, sort_keys=True).encode()).hexdigest()
+        self.checkpoints, self.checkpoint_seconds = CheckpointStore(folder.work), checkpoint_seconds
+        self.started = self.saved_at = time.monotonic()
+        self.seconds_before = 0.0
+        self.first_epoch: tuple[int, float] | None = None  # (epochs done, time) since when the speed is measured
+        self.ending_seconds = 0.0  # from the last epoch to the end, at a guess
+        self.last_epoch, self.told = self.started, 0  # when it ended, and how often the end was spoken of since
+
+    def learn(self) -> Result:
+        """Train, measure, write the next generation."""
+        self.restore()
+        self.announce()
+        if not self.study.epochs:
+            self.save()
+        method = self.study.run()
+        self.learner.adopt(method, self.study, self.new, self.seconds(), self.fingerprint)
+        return self.done(self.learner, self.folder.write(self.learner.save))
+
+    def ended(self) -> Result | None:
+        """What this lesson led to, if the folder's current model is what came of it."""
+        learner = ContinualClassifier.load(self.folder.path, "cpu")
+        if learner.taught[-1].lesson != self.fingerprint:
+            return None
+        self.note("these photos are learned already, with these settings: nothing is left to do")
+        return self.done(learner, learner.generation or 0)
+
+    def done(self, learner: ContinualClassifier, generation: int) -> Result:
+        if images := stored_images(learner.method):
+            self.note(keeping(learner.config.method, images, learner.method.image_bytes()))
+        last, *before = reversed(learner.taught)
+        accuracy = {"held_out": last.accuracy, "previous": before[0].accuracy if before else None}
+        which = {"generation": generation, "digest": self.folder.digest}
+        self.progress({"event": "done", **which, "accuracy": accuracy, "seconds": last.seconds})
+        error = learner.calibration.expected_calibration_error
+        return Result(generation, self.study.lesson.task.names, last, error, self.skipped)
+
+    def announce(self) -> None:
+        """Say what is about to happen and how long it will take."""
+        study, lesson, held_out = self.study, self.study.lesson, self.study.lesson.held_out
+        if self.skipped:
+            self.note(f"{len(self.skipped)} photos that cannot be read are left out")
+        if held_out is None and self.share > 0:
+            self.note("no class has five photos: none is held out, so the accuracy stays unknown")
+        elif lesson.too_small:
+            self.note(f"too few photos to hold one out: {', '.join(lesson.too_small)}")
+        if study.epochs:
+            self.note(f"continuing after epoch {study.epochs}")
+        self.ending_seconds = study.estimate_ending()
+        self.progress(
+            {
+                "event": "start",
+                "classes": list(lesson.task.names),
+                "again": list(lesson.again.values()),
+                "images": len(lesson.train.labels),
+                "held_out": 0 if held_out is None else len(held_out.labels),
+                "epochs": study.planned,
+                "image_size": study.config.scenario.image_size,
+                "device": str(study.device),
+                "estimated_seconds": round(study.estimate() + self.ending_seconds, 3),
+            }
+        )
+        self.last_epoch = time.monotonic()
+        self.first_epoch = (study.epochs, self.last_epoch)
+
+    def after_epoch(self, epoch: Epoch, accuracy: float | None) -> None:
+        assert self.first_epoch is not None
+        epochs, (before, since) = self.study.planned, self.first_epoch
+        self.last_epoch = time.monotonic()
+        pace = (self.last_epoch - since) / (epoch.number - before)
+        self.progress(
+            {
+                "event": "epoch",
+                "epoch": epoch.number,
+                "epochs": epochs,
+                "loss": sum(epoch.losses.values()),
+                "held_out_accuracy": accuracy,
+                "seconds_left": round(pace * (epochs - epoch.number) + self.ending_seconds, 3),
+            }
+        )
+        if time.monotonic() - self.saved_at >= self.checkpoint_seconds:
+            self.save()
+
+    def ending(self, share: float) -> None:
+        """Say now and then how far the work after the last epoch is."""
+        if share * TOLD >= self.told + 1:
+            self.told = int(share * TOLD)
+            left = (time.monotonic() - self.last_epoch) * (1 - share) / share
+            self.progress({"event": "ending", "share": round(share, 3), "seconds_left": round(left, 3)})
+
+    def save(self) -> None:
+        """A checkpoint from which the same lesson goes on, bit for bit."""
+        position = {
+            "lesson": self.fingerprint,
+            "facts": self.facts,
+            "classes": list(self.study.lesson.classes.values()),
+            "seconds": self.seconds(),
+            **self.study.position(),
+        }
+        self.checkpoints.save(position, self.study.state())
+        self.saved_at = time.monotonic()
+
+    def restore(self) -> None:
+        """Go on from the checkpoint of this very lesson; one of another lesson is given up only if that is allowed."""
+        try:
+            checkpoint, _ = self.checkpoints.load_latest()
+        except GcabError:
+            self.note("the checkpoint of an interrupted lesson is damaged: this one starts from the beginning")
+            self.folder.discard_work()
+            return
+        if checkpoint is None:
+            return
+        position = checkpoint.position
+        if position["lesson"] == self.fingerprint:
+            self.study.resume(position, checkpoint.state)
+            self.seconds_before = position["seconds"]
+            return
+        names = ", ".join(position["classes"])
+        if position["epoch"] and not self.give_up:
+            differences = self.differences(position.get("facts", {}))
+            raise GcabError(
+                f"{self.folder.path} has an interrupted lesson ({names}; after epoch {position['epoch']}) and this is "
+                f"another ({differences}): give the photos and options of that one to continue it, or --give-up to "
+                "drop it."
+            )
+        self.note(f"an interrupted lesson of other photos or settings is given up: {names}")
+        self.folder.discard_work()
+
+    def differences(self, before: Mapping[str, str | None]) -> str:
+        """What is not as it was in another lesson, in words."""
+        words = {"photos": "other photos", "model": "the model has changed since"}
+        changed = [key for key, value in self.facts.items() if key in before and before[key] != value]
+        said = [words.get(key, f"{key} is {self.facts[key]}, was {before[key]}") for key in changed]
+        return "; ".join(said) or "that one is of an earlier version"
+
+    def seconds(self) -> float:
+        return self.seconds_before + time.monotonic() - self.started
+
+    def note(self, text: str) -> None:
+        self.progress({"event": "note", "text": text})
+
+
+def last_lesson(description: Mapping[str, Any]) -> set[str]:
+    """The classes that a model's last lesson had photos of."""
+    again = [entry.get("again", ()) for entry in description.get("taught", ())[-1:]]
+    return {*description["tasks"][-1], *(name for names in again for name in names)}
+
+
+def facts_of(study: Study, photos: Photos, held_out: float, before: str | None) -> dict[str, str | None]:
+    """All that makes a lesson what it is: pixels and their classes, settings, the model before it (by its digest)."""
+    pixels = hashlib.sha256(json.dumps(photos.labels).encode())
+    pixels.update(photos.pixels.numpy().data)
+    return {
+        "gcab": VERSION,
+        "photos": pixels.hexdigest(),
+        "model": before,
+        **{key: str(value) for key, _, value in leaves(study.config)},
+        "held_out": str(float(held_out)),
+        "patience": str(study.patience),
+    }

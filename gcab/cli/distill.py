@@ -1,0 +1,135 @@
+"""The command line of: distill."""
+
+import argparse
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from gcab.cli.verbs import AddVerb, say, settings_of
+from gcab.errors import GcabError
+from gcab.terminal import WorkDisplay
+
+EPILOG = """\
+GCAB has a pass for every task; its distilled form, GCAB-Fast, has one pass for all and no projectors, and it can learn
+more tasks. Only images of the last task are needed.
+
+A run's model is distilled with the images of its data set and tested beside the original; the result goes to a folder
+of its own. It is distilled as the run's profile has it (paper: as the text does); --set changes single settings.
+A model in use gets a new generation, which 'gcab undo' takes back. Stopped, a distillation changes nothing and has no
+checkpoint: the same command starts it anew.
+
+examples:
+  gcab distill runs/digits/5/gcab/1-8f930253
+  gcab distill runs/cifar100/10/gcab/1-0a1b2c3d --data data/cifar100 --capacity 0.6
+  gcab distill birds.gcab photos/week2/
+"""
+
+
+def register(verb: AddVerb) -> None:
+    """Add the verb of this file."""
+    distill = verb("distill", distill_verb, "make a model fast: one pass for all tasks (GCAB-Fast)", EPILOG)
+    distill.add_argument("model", type=Path, metavar="RUN|MODEL", help="a run folder of gcab, or a model folder")
+    distill.add_argument("photos", type=Path, nargs="?", metavar="FOLDER", help="the photos that a model learned last")
+    distill.add_argument("--data", type=Path, metavar="DIR", help="the data set of a run (or the photos, as FOLDER)")
+    distill.add_argument(
+        "--capacity", type=share, default=0.8, metavar="SHARE", help="of the decoder to use; the rest stays free (0.8)"
+    )
+    distill.add_argument("--out", type=Path, metavar="FOLDER", help="write the model there (RUN/fast-80, or in place)")
+    distill.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting, as options.views=4"
+    )
+    distill.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
+
+
+def share(text: str) -> float:
+    """The type of --capacity."""
+    with suppress(ValueError):
+        if 0 < (found := float(text)) <= 1:
+            return found
+    raise argparse.ArgumentTypeError(f"'{text}' is not a share: give a number above 0 and up to 1, such as 0.8")
+
+
+def distill_verb(verb: argparse.Namespace, console: Console) -> int | None:
+    from gcab.classifier.model_folder import ModelFolder
+
+    if verb.photos is not None and verb.data is not None:
+        raise GcabError("the images are named twice, as FOLDER and with --data: leave one out.")
+    images = verb.photos or verb.data
+    try:
+        (of_run if ModelFolder(verb.model).is_run else of_model)(verb, images, console)
+    except KeyboardInterrupt:
+        sentence = "stopped; nothing was changed, and the same command starts it anew."
+        Console(stderr=True).print(f"\ngcab: {sentence}", highlight=False, soft_wrap=True)
+        return 130
+    return None
+
+
+def of_run(verb: argparse.Namespace, data: Path | None, console: Console) -> None:
+    """A table of both models and of what their heads reach alone, and where the new one is."""
+    from rich.table import Table
+
+    from gcab.classifier.distillation import METHOD, departure, distil_run, percent
+    from gcab.model.referee import HEADS
+    from gcab.parallel.devices import choose_device
+    from gcab.report.logs import check_log
+    from gcab.runs.folder import RunFolder
+
+    run, device = RunFolder.open(verb.model), choose_device(verb.device)
+    check_log(run)
+    with WorkDisplay(console, f"{verb.model}  distilling") as watch:
+        figures = distil_run(run, data, verb.capacity, verb.out, device, settings_of(verb.set), verb.command, watch)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("model")
+    for heading in ("ACC_TAG", "ACC_TAW", "parameters", "bytes"):
+        table.add_column(heading, justify="right")
+    teacher = f"{METHOD} of the run" if figures["teacher"] == METHOD else figures["teacher"]
+    for name, measured in ((teacher, figures["gcab"]), (METHOD, figures[METHOD])):
+        table.add_row(name, *accuracies(measured), f"{measured['parameters']:,}", f"{measured['bytes']:,}")
+        if heads := measured["views"].get(HEADS):
+            table.add_row(f"{name}, heads alone", *accuracies(heads))
+    console.print(table, highlight=False)
+    if sentence := departure(figures):
+        say(console, sentence)
+    say(
+        console,
+        f"{figures['images']} images, capacity {percent(verb.capacity)} %, "
+        f"KL of the heads {figures['divergence']:.3g}, {figures['seconds']:.1f} s\nModel: {figures['model']}",
+    )
+
+
+def accuracies(measured: dict[str, Any]) -> tuple[str, str]:
+    return f"{measured['acc_tag']:.2f} %", f"{measured['acc_taw']:.2f} %"
+
+
+def of_model(verb: argparse.Namespace, photos: Path | None, console: Console) -> None:
+    """The next generation, or a folder of its own."""
+    from gcab.classifier.distillation import percent, require_free
+    from gcab.classifier.learner import ContinualClassifier
+    from gcab.classifier.model_folder import ModelFolder
+    from gcab.methods.method import state_bytes
+
+    folder, settings = ModelFolder(verb.model), settings_of(verb.set)
+    folder.current()
+    if photos is None:
+        raise GcabError("photos are missing: name the folder that the model learned last after the model.")
+    if not photos.is_dir():
+        raise GcabError(f"there is no folder '{photos}': name the one that the model learned last.")
+    if verb.out is not None:
+        require_free(verb.out)
+    with folder.locked() if verb.out is None else nullcontext():
+        model = ContinualClassifier.load(folder.path, verb.device)
+        before = state_bytes(model.method)
+        with WorkDisplay(console, f"{verb.model}  distilling") as watch:
+            model.distill(photos, capacity=verb.capacity, settings=settings, watch=watch)
+        if verb.out is None:
+            where = f"{verb.model}  generation {folder.write(model.save)}"
+        else:
+            model.save(verb.out)
+            where = str(verb.out)
+    say(
+        console,
+        f"{where}: one pass for {len(model.tasks)} tasks, {len(model.classes)} classes, "
+        f"capacity {percent(verb.capacity)} %, {before:,} -> {state_bytes(model.method):,} bytes",
+    )

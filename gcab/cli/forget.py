@@ -1,0 +1,46 @@
+"""The command line of: forget."""
+
+import argparse
+from pathlib import Path
+
+from rich.console import Console
+
+from gcab.cli.verbs import AddVerb, say
+
+EPILOG = """\
+A model of the method eye is afterwards, bit for bit, one that never saw the class. It needs all photos of the class for
+that, as it keeps the sums of all classes together; photos that were held out, or never learned, may be among them.
+Taught with --set options.forgettable=true it keeps sums by class, and needs none.
+
+A model of gcab loses the class, its mean and its part in the eye; what it says is left, only training anew removes.
+
+examples:
+  gcab forget birds.gcab magpie --photos photos/week2/
+  gcab undo birds.gcab                              the model knows magpies again
+"""
+
+
+def register(verb: AddVerb) -> None:
+    """Add the verb of this file."""
+    forget = verb("forget", forget_verb, "take a class out of a model, as its next generation", EPILOG)
+    forget.add_argument("model", type=Path, metavar="MODEL", help="a model folder")
+    forget.add_argument("label", metavar="CLASS", help="the name of the class")
+    forget.add_argument("--photos", type=Path, metavar="DIR", help="the photos of the class, or a folder with theirs")
+    forget.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
+
+
+def forget_verb(verb: argparse.Namespace, console: Console) -> None:
+    from gcab.classifier.learner import ContinualClassifier
+    from gcab.classifier.model_folder import ModelFolder
+
+    folder = ModelFolder(verb.model)
+    folder.current()
+    with folder.locked():
+        model = ContinualClassifier.load(folder.path, verb.device)
+        label = next((known for known in model.classes if str(known) == verb.label), verb.label)
+        left = model.forget(label, verb.photos)
+        generation = folder.write(model.save)
+    names = ", ".join(map(str, model.classes))
+    say(console, f"{verb.model}  generation {generation}: forgot {verb.label}; {len(model.classes)} classes ({names})")
+    say(console, f"left of it: {'; '.join(left)}" if left else "nothing is left of it")
+    say(console, f"generation {generation - 1} still knows it and is kept for undo, until the model changes again")

@@ -1,0 +1,105 @@
+"""The command line of: learn."""
+
+import argparse
+from pathlib import Path
+
+from rich.console import Console
+
+from gcab.cli.verbs import AddVerb, settings_of
+
+EPILOG = """\
+A model folder keeps everything: the first lesson creates it, every further one adds the classes of its photos. Photos
+of earlier lessons are not needed any more. Stopped or killed, the same command goes on where it was; one with other
+photos or options is refused, or drops the interrupted lesson if it has --give-up.
+
+recipes:
+  plain     every photo as it is, 40 epochs: letters, drawings, microscopes, small data (default)
+  photos    random cuts, mirroring and RandAugment, 500 epochs of larger batches: as 'gcab train' has it, for
+            hundreds of photos a class and a GPU
+
+examples:
+  gcab learn birds.gcab photos/week1/
+  gcab learn birds.gcab photos/week2/ --epochs 80
+  gcab learn cars.gcab photos/ --encoder paper --size 32 --recipe photos --epochs 200 --device cuda
+"""
+
+
+def register(verb: AddVerb) -> None:
+    """Add the verb of this file."""
+    summary = "teach a model the classes of a folder of photos, a subfolder for each"
+    learn = verb("learn", learn_verb, summary, EPILOG)
+    learn.add_argument(
+        "model", type=Path, metavar="MODEL", help="the model folder, such as birds.gcab; made if missing"
+    )
+    learn.add_argument("photos", type=Path, metavar="FOLDER", help="a folder with a subfolder of photos per class")
+    learn.add_argument(
+        "--encoder", metavar="NAME", help="tiny (CPU, seconds), small or paper; fixed by the first task (tiny)"
+    )
+    learn.add_argument(
+        "--size", type=int, metavar="N", help="pixels, a multiple of 8 from 8 to 224; fixed as well (from the photos)"
+    )
+    learn.add_argument("--recipe", metavar="NAME", help="plain or photos, see below (as before, at first plain)")
+    learn.add_argument("--epochs", type=int, metavar="N", help="at most this many (as before, at first the recipe's)")
+    learn.add_argument(
+        "--held-out",
+        type=float,
+        default=0.2,
+        metavar="SHARE",
+        help="of each class, not trained on: says when to stop and how far to trust the model (0.2)",
+    )
+    learn.add_argument(
+        "--patience",
+        type=int,
+        metavar="N",
+        help="stop after N epochs without a better held-out accuracy, 0: never (a quarter of all)",
+    )
+    learn.add_argument("--seed", type=int, help="decides every random choice (as before, at first 1)")
+    learn.add_argument("--method", help="see: gcab list methods; fixed by the first task (gcab)")
+    learn.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
+    learn.add_argument("--skip-unreadable", action="store_true", help="leave out photos that cannot be read")
+    learn.add_argument("--give-up", action="store_true", help="drop an interrupted lesson of other photos or options")
+    learn.add_argument(
+        "--progress", choices=("bar", "json", "none"), default="bar", help="json: one object per line (bar)"
+    )
+    learn.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="change any setting of 'gcab train'"
+    )
+
+
+def learn_verb(verb: argparse.Namespace, console: Console) -> None:
+    from gcab.classifier.teaching import teach
+    from gcab.cli.lesson_display import LessonDisplay, duration, print_json, subjects
+
+    wishes = {
+        "method": verb.method,
+        "encoder": verb.encoder,
+        "size": verb.size,
+        "recipe": verb.recipe,
+        "epochs": verb.epochs,
+        "held_out": verb.held_out,
+        "patience": verb.patience,
+        "seed": verb.seed,
+        "device": verb.device,
+        "settings": settings_of(verb.set),
+        "skip_unreadable": verb.skip_unreadable,
+        "give_up": verb.give_up,
+    }
+    if verb.progress == "json":
+        teach(verb.model, verb.photos, **wishes, progress=lambda event: print_json(console, event))
+        return
+    if verb.progress == "none":
+        teach(verb.model, verb.photos, **wishes)
+        return
+    with LessonDisplay(console, verb.model.name) as display:
+        result = teach(verb.model, verb.photos, **wishes, progress=display)
+    taught = result.taught
+    right = "" if taught.accuracy is None else f", {taught.accuracy:.1f} % of {taught.held_out} held-out photos right"
+    if right and taught.epochs:
+        right += " (optimistic: they chose the epoch)"
+    error = result.calibration_error
+    display.say(
+        f"{verb.model.name}  generation {result.generation}: learned {subjects(result.classes, taught.again)} "
+        + (f"in {taught.epochs} epochs " if taught.epochs else "")
+        + f"({duration(taught.seconds or 0)}){right}"
+        + ("" if error is None else f", calibration error {100 * error:.1f} %")
+    )

@@ -1,0 +1,31 @@
+"""What the rest of gcab knows about a data set; each file beside this one describes its own."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from gcab.data.images import ImageSet, Split
+
+Colour = tuple[float, float, float]
+IMAGENET_MEAN: Colour = (0.485, 0.456, 0.406)
+IMAGENET_STD: Colour = (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """All that the rest of gcab knows about a data set."""
+
+    name: str
+    summary: str
+    classes: int | None  # None: known only once it is read
+    size: int  # side of the images unless the user asks for another
+    mean: Colour  # of channel values in 0..1
+    std: Colour
+    crop: Literal["pad", "resized", "none"]
+    flip: bool
+    needs_root: bool
+    load: Callable[[Path | None, Split, int], ImageSet]
+    tasks: tuple[int, ...] = ()  # numbers of tasks that are usual
+    order: tuple[int, ...] | None = None  # the authors' class order, where it is known
+    preset: Mapping[str, Any] = field(default_factory=dict)  # settings that suit it, by dotted key

@@ -1,0 +1,91 @@
+"""What methods and the training loop exchange: a task, its images, a batch of them, and where a step lies in it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from gcab.data.augment import Channels, denormalise, normalise
+from gcab.data.hold_out import held_out
+from gcab.model.encoder import EncoderConfig
+
+Watch = Callable[[float], None]  # told the share of a piece of work that is done
+
+
+def ignore(_: float) -> None:
+    """Nobody watches."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A group of classes learned together; labels are positions in the order of arrival."""
+
+    index: int  # 0-based
+    first: int  # label of the task's first class
+    names: tuple[str, ...]
+
+    @property
+    def classes(self) -> int:
+        return len(self.names)
+
+    @property
+    def labels(self) -> range:
+        return range(self.first, self.first + self.classes)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the outside world fixes for a method."""
+
+    encoder: EncoderConfig
+    image_size: int
+    mean: Channels
+    std: Channels
+    mirrors: bool = False  # a mirrored image means the same
+    weights: Mapping[str, Tensor] | None = None  # of an encoder to start from
+
+    def normalise(self, images: Tensor) -> Tensor:
+        """Bytes as the network expects them."""
+        return normalise(images, self.mean, self.std)
+
+    def pixels(self, images: Tensor) -> Tensor:
+        """The bytes that `normalise` was given, as float32."""
+        return denormalise(images, self.mean, self.std)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Augmented, normalised images with their labels."""
+
+    images: Tensor  # (B, 3, H, W) float
+    labels: Tensor  # (B,) int64
+    targets: Tensor | None = None  # what a teacher makes of the images
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where in the current task a step lies; the step is a tensor so that a recorded step can advance it."""
+
+    step: Tensor  # 0-based, within the epoch
+    steps: int  # per epoch
+
+
+@dataclass(frozen=True)
+class TaskImages:
+    """The training images of a task, as bytes."""
+
+    images: Tensor  # (n, 3, H, W) uint8
+    labels: Tensor  # (n,) int64
+
+    def divided(self, share: float) -> "tuple[TaskImages, TaskImages | None]":
+        """The images to train on, and a share of every class held out; None where no class has images enough."""
+        chosen = held_out(self.images, self.labels, share)
+        if not chosen.any():
+            return self, None
+        return self.where(~chosen), self.where(chosen)
+
+    def where(self, chosen: Tensor) -> "TaskImages":
+        return TaskImages(self.images[chosen], self.labels[chosen])
+
+
+View = Callable[[Tensor, Tensor], Tensor]  # from images and their `Method.features` to logits

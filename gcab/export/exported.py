@@ -1,0 +1,99 @@
+"""What an exported file computes, from images to answers, as one module that can be traced."""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+
+from gcab.classifier.calibration import FARTHEST, LONG_PATIENCE, PATIENCE, Calibration, certainty
+from gcab.classifier.learner import ContinualClassifier
+from gcab.export.preprocessing import Preprocessing
+from gcab.methods.method import Method
+
+
+class Exported(nn.Module):
+    """The model from its input to its answers, on the CPU; it shares no tensor with the one it was made of."""
+
+    def __init__(self, model: ContinualClassifier, with_preprocessing: bool) -> None:
+        super().__init__()
+        predictor = model.method.predictor()
+        self.predictor = copy.deepcopy(predictor if isinstance(predictor, nn.Module) else Predict(model.method))
+        self.preprocessing = Preprocessing(model.method.setting) if with_preprocessing else None
+        self.calibrated = Calibrated(model.calibration)
+        self.setting, self.calibration = model.method.setting, model.calibration
+        self.cpu().eval().requires_grad_(False)
+
+    @property
+    def dimensions(self) -> dict[int, str]:
+        """The input's free dimensions."""
+        return {0: "n"} if self.preprocessing is None else {0: "n", 1: "height", 2: "width"}
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        logits = self.logits(images)
+        return logits, *self.calibrated(logits)
+
+    @torch.no_grad()
+    def expected(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What gcab itself answers."""
+        logits = self.logits(images)
+        return logits, self.calibration.probabilities(logits), self.calibration.unknown(logits)
+
+    def logits(self, images: Tensor) -> Tensor:
+        return self.predictor(images if self.preprocessing is None else self.preprocessing(images)).float()
+
+    def samples(self) -> list[Tensor]:
+        """Random inputs: one image, three, and with preprocessing two larger photos that are not square."""
+        size, generator = self.setting.image_size, torch.Generator().manual_seed(1)
+        shapes = [(1, size, size, 3), (3, size, size, 3)]
+        if self.preprocessing is not None:
+            shapes.append((2, 3 * size + 1, 5 * size, 3))
+        photos = [torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator) for shape in shapes]
+        if self.preprocessing is not None:
+            return photos
+        return [self.setting.normalise(photo.permute(0, 3, 1, 2)) for photo in photos]
+
+    def program(self) -> ExportedProgram:
+        """Its graph of tensor operations, without tensors that only learning needs, such as stored images."""
+        free = {index: Dim(name) for index, name in self.dimensions.items()}
+        with torch.no_grad():
+            program = torch.export.export(self, (self.samples()[-1],), dynamic_shapes=(free,), strict=True)
+        signature = program.graph_signature
+        used = {*signature.inputs_to_parameters.values(), *signature.inputs_to_buffers.values()}
+        for name in program.state_dict.keys() - used:
+            del program.state_dict[name]
+        return program
+
+
+class Calibrated(nn.Module):
+    """`Calibration` without its checks of the values, which a graph cannot make."""
+
+    knots: Tensor
+
+    def __init__(self, calibration: Calibration) -> None:
+        super().__init__()
+        self.calibration = calibration
+        knots = calibration.familiarity if calibration.tells_unknown else ()
+        self.register_buffer("knots", torch.tensor(knots, dtype=torch.float64))
+
+    def forward(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Probabilities (n, classes) and how unknown each image looks (n,)."""
+        temperature, strongest = self.calibration.temperature, logits.double().amax(dim=1, keepdim=True)
+        z = (logits - strongest).clamp_min(-FARTHEST)
+        (middle, spread), (usual, width) = self.calibration.certainty, self.calibration.strength
+        certain, strong = (certainty(z, temperature)[:, None] - middle) / spread, (strongest - usual) / width  # (n, 1)
+        of_newest = logits.argmax(dim=1, keepdim=True) >= self.calibration.newest
+        familiar = torch.where(of_newest, torch.minimum(certain, strong + PATIENCE), strong + LONG_PATIENCE)
+        unknown = (familiar < self.knots).sum(dim=1) / max(1, len(self.knots))
+        return (z / temperature).softmax(dim=1).float(), unknown.float()
+
+
+class Predict(nn.Module):
+    """A method's `predict` as a module."""
+
+    def __init__(self, method: Method) -> None:
+        super().__init__()
+        self.method = method
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.method.predict(images)

@@ -1,0 +1,91 @@
+"""CUDA graphs: work recorded once and replayed, so that between replays the host does nothing but ask for the next."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+WARM_UP = 3  # runs before recording
+
+
+def recorded(
+    work: Callable[[], None], tensors: Sequence[Tensor], optimiser: torch.optim.Optimizer
+) -> Callable[[], None]:
+    """A step of the optimiser as one CUDA graph, if it is on a GPU; `tensors` are all that it changes."""
+    device = tensors[0].device
+    if device.type != "cuda":
+        return work
+    with SideStream(device), unchanged(tensors, optimiser):
+        for _ in range(WARM_UP):
+            work()
+    return capture(work)
+
+
+def capture(work: Callable[[], None], random: torch.Generator | None = None) -> Callable[[], None]:
+    """Record work as a CUDA graph, with the generator that it draws from; the returned call runs it."""
+    graph = torch.cuda.CUDAGraph()
+    if random is not None:
+        graph.register_generator_state(random)
+    with torch.cuda.graph(graph):
+        work()
+    return graph.replay
+
+
+class SideStream:
+    """A context manager: its work may run beside what the GPU was given since this was made; on a CPU, in turn."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        if self.stream is not None:
+            self.stream.wait_stream(torch.cuda.current_stream(device))
+
+    def __enter__(self) -> None:
+        self.context = torch.cuda.stream(self.stream)
+        self.context.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self.context.__exit__(*error)
+        if self.stream is not None:
+            torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
+
+
+@contextmanager
+def unchanged(tensors: Sequence[Tensor], optimiser: torch.optim.Optimizer) -> Iterator[None]:
+    """Undo in place what happens inside to tensors and the optimiser's memory; gradients are forgotten."""
+    saved = [tensor.detach().clone() for tensor in tensors]
+    remembered = {
+        parameter: {key: value.clone() for key, value in state.items() if isinstance(value, Tensor)}
+        for parameter, state in optimiser.state.items()
+    }
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for tensor, before in zip(tensors, saved, strict=True):
+                tensor.copy_(before)
+            for parameter, state in optimiser.state.items():
+                restore(state, remembered.get(parameter, {}))
+        optimiser.zero_grad(set_to_none=True)
+
+
+def restore(state: dict[str, Any], before: dict[str, Tensor]) -> None:
+    """An optimiser's memory of one parameter as it was; as a new optimiser has it where there was none."""
+    for key, value in state.items():
+        if isinstance(value, Tensor):
+            value.copy_(before[key]) if key in before else value.zero_()
+
+
+def recordable_rate(lr: float, device: torch.device) -> float | torch.Tensor:
+    """A learning rate where a recorded step can read it."""
+    return torch.tensor(lr, device=device) if device.type == "cuda" else lr
+
+
+def set_learning_rate(optimiser: torch.optim.Optimizer, lr: float) -> None:
+    """In place where the rate is a tensor, so that a recorded step sees it."""
+    for group in optimiser.param_groups:
+        if isinstance(group["lr"], torch.Tensor):
+            group["lr"].fill_(lr)
+        else:
+            group["lr"] = lr

@@ -1,0 +1,101 @@
+"""Predictions at a server's speed: on a GPU compiled and recorded once for each size of a batch, elsewhere as they are.
+
+What is computed stays `Method.predictor()`: in float32 to rounding, in bfloat16 as far as that reaches.
+"""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from gcab.data.tasks import Setting
+from gcab.errors import GcabError
+from gcab.fast.compiling import compiled
+from gcab.fast.graphs import WARM_UP, SideStream, capture
+from gcab.fast.low_precision import exchanged, linear_weights, lowered
+
+if TYPE_CHECKING:
+    from gcab.methods.method import Method
+
+LARGEST = 1024  # images at once; larger batches go in parts
+
+Predict = Callable[[Tensor], Tensor]
+Recording = tuple[Tensor, Callable[[], None], Tensor]  # where the images go, what runs, where the logits come out
+
+
+def check_views(setting: Setting, views: int) -> None:
+    """Refuse views that are none, or that say nothing about the image."""
+    if views not in (1, 2):
+        raise GcabError(f"views is {views}: give 1, or 2 for an image and its mirror image.")
+    if views == 2 and not setting.mirrors:
+        raise GcabError("to this model a mirrored image is another thing (augment.flip is false): leave views at 1.")
+
+
+def with_views(predict: Predict, setting: Setting, views: int) -> Predict:
+    """Logits averaged over the views of an image: 1 is the image as it is, 2 are it and its mirror image."""
+    check_views(setting, views)
+    if views == 1:
+        return predict
+
+    def average(images: Tensor) -> Tensor:
+        both = predict(torch.cat([images, images.flip(3)])).float()
+        return both.unflatten(0, (2, -1)).mean(dim=0)
+
+    return average
+
+
+def fast_predictor(method: "Method", bfloat16: bool = False, compile_blocks: bool = False, views: int = 1) -> Predict:
+    """Logits of normalised images on the method's device, for as long as the method does not learn.
+
+    Compiling takes some seconds, on a GPU for each size of a batch, and pays where many images come.
+    """
+    predict = method.eval().predictor()
+    module = predict if isinstance(predict, nn.Module) else method
+    predict = with_views(predict, method.setting, views)
+    if next(iter(method.state_dict().values())).is_cuda:
+        return Recorded(predict, module, bfloat16, compile_blocks)
+    return partial(predicted, torch.compile(predict, dynamic=True) if compile_blocks else predict, bfloat16)
+
+
+@torch.inference_mode()
+def predicted(predict: Predict, bfloat16: bool, images: Tensor) -> Tensor:
+    with torch.autocast(images.device.type, torch.bfloat16, enabled=bfloat16):
+        return predict(images).float()
+
+
+class Recorded:
+    """A CUDA graph for each power of two: a batch is filled up to the next one."""
+
+    def __init__(self, predict: Predict, module: nn.Module, bfloat16: bool, compile_blocks: bool) -> None:
+        self.predict, self.module, self.bfloat16, self.compile_blocks = predict, module, bfloat16, compile_blocks
+        self.weights = lowered(linear_weights(module)) if bfloat16 else []
+        self.recordings: dict[int, Recording] = {}  # by the size of a batch
+
+    def __call__(self, images: Tensor) -> Tensor:
+        return torch.cat([self.replay(part) for part in images.split(LARGEST)])
+
+    def replay(self, images: Tensor) -> Tensor:
+        size = 1 << (len(images) - 1).bit_length()
+        if size not in self.recordings:
+            self.recordings[size] = self.record(images.new_zeros(size, *images.shape[1:]))
+        held, replay, logits = self.recordings[size]
+        held[: len(images)].copy_(images)
+        replay()
+        return logits[: len(images)].clone()
+
+    def record(self, held: Tensor) -> Recording:
+        """What a batch of this size goes through; the memory of its input and its output stays the same."""
+        logits: list[Tensor] = []
+        call = partial(predicted, self.predict, self.bfloat16, held)
+        with ExitStack() as ways:
+            ways.enter_context(exchanged(self.weights))
+            if self.compile_blocks:
+                ways.enter_context(compiled(self.module.modules()))
+            with SideStream(held.device):
+                for _ in range(WARM_UP):
+                    call()
+            replay = capture(lambda: logits.append(call()))
+        return held, replay, logits[0]

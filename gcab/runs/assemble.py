@@ -1,0 +1,94 @@
+"""From a configuration to a method, from a method to a model folder, and back."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from gcab.config import RunConfig, from_dict, to_dict
+from gcab.data.augment import Channels
+from gcab.data.registry import dataset
+from gcab.data.tasks import Setting, Task
+from gcab.errors import GcabError
+from gcab.methods.method import Method
+from gcab.methods.registry import method_named
+from gcab.model.eye import VERSION, EyeClassifier
+from gcab.runs.model import GENERATION, load_model, save_model
+from gcab.seeds import seeded
+from gcab.training.trainer import grow
+
+
+def build_method(config: RunConfig) -> Method:
+    """A method that has learned nothing yet."""
+    info, weights = dataset(config.scenario.dataset), None
+    mean, std = info.mean, info.std
+    if config.encoder.weights:
+        weights, mean, std = encoder_of(Path(config.encoder.weights))
+    return _build(config, mean, std, weights)
+
+
+def _build(config: RunConfig, mean: Channels, std: Channels, weights: Mapping[str, Tensor] | None = None) -> Method:
+    setting = Setting(config.encoder, config.scenario.image_size, mean, std, config.augment.flip, weights)
+    with seeded(config.seed, "build"):
+        method = method_named(config.method)(setting, config.options)
+    method.setting = replace(setting, weights=None)  # the method has its own by now
+    return method
+
+
+def encoder_of(path: Path) -> tuple[dict[str, Tensor], Channels, Channels]:
+    """The weights of the encoder in a run or a model, and the mean and deviation of the pixels that it knows."""
+    generations = sorted(path.glob(f"{GENERATION}*"))
+    folder = path / "model" if (path / "model").is_dir() else (generations or [path])[-1]
+    description, tensors = load_model(folder)
+    weights = {name.partition("encoder.")[2]: value for name, value in tensors.items() if "encoder." in name}
+    if not weights:
+        raise GcabError(f"{path} has no encoder to start from: give a run or a model that has trained one.")
+    return weights, tuple(description["mean"]), tuple(description["std"])
+
+
+def save_method(
+    folder: Path, method: Method, config: RunConfig, tasks: Sequence[Task], extra: Mapping[str, Any] | None = None
+) -> None:
+    """A model folder from which `load_method` builds the same method again."""
+    eye = {"eye": VERSION} if has_eye(method) else {}
+    description = {
+        "config": to_dict(config),
+        "tasks": [list(task.names) for task in tasks],
+        "image_size": config.scenario.image_size,
+        "mean": list(method.setting.mean),
+        "std": list(method.setting.std),
+        **eye,
+        **(extra or {}),
+    }
+    save_model(folder, description, method.state_dict())
+
+
+def has_eye(method: Method) -> bool:
+    return any(isinstance(part, EyeClassifier) for part in method.modules())
+
+
+def load_method(folder: Path) -> tuple[Method, RunConfig, dict[str, Any]]:
+    """The method of a model folder, ready to predict."""
+    description, tensors = load_model(folder)
+    if description.get("eye", VERSION) != VERSION:
+        raise GcabError(
+            f"{folder} has sums of version {description['eye']} of the eye, this gcab sees with version {VERSION}: "
+            "use the gcab that wrote it."
+        )
+    try:
+        config = from_dict(description["config"])
+        info = dataset(config.scenario.dataset)
+        mean, std = (tuple(description.get(key, of_data)) for key, of_data in (("mean", info.mean), ("std", info.std)))
+        method = _build(config, mean, std)
+        first = 0
+        for index, names in enumerate(description["tasks"]):
+            grow(method, Task(index, first, tuple(names)), config.seed)
+            first += len(names)
+        method.load_state_dict(tensors, strict=True)
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError):
+        raise GcabError(
+            f"{folder}/model.json does not fit its weights: it is damaged, restore it from a copy."
+        ) from None
+    return method.eval(), config, description

@@ -1,0 +1,313 @@
+"""A whole run: every task trained, evaluated and saved, resumable at any moment."""
+
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gcab.config import RunConfig, config_hash, to_dict
+from gcab.data.images import ImageSet
+from gcab.data.registry import dataset
+from gcab.data.scenario import Scenario, TaskStream
+from gcab.data.tasks import Task, TaskImages
+from gcab.errors import GcabError
+from gcab.evaluation.evaluate import Evaluator, accuracies
+from gcab.evaluation.metrics import results_from_records, summary, summary_of_view
+from gcab.methods.method import Method
+from gcab.parallel.devices import suitable_threads
+from gcab.parallel.ranks import rank, world
+from gcab.runs.assemble import build_method, load_method, save_method
+from gcab.runs.checkpoint import CheckpointStore
+from gcab.runs.environment import environment, hardware
+from gcab.runs.folder import RunFolder
+from gcab.runs.lock import RunLock
+from gcab.runs.shared import SharedRun
+from gcab.training.distributed import SharedAugment
+from gcab.training.trainer import Epoch, Halfway, Trainer, finish, grow
+
+Observer = Callable[[dict[str, Any]], None]  # sees every record as it is written
+CHECKPOINT_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Data:
+    """The two splits of a run's data set, and the tasks they make."""
+
+    train: ImageSet  # with what is held out of it
+    test: ImageSet
+    scenario: Scenario
+
+
+def load_data(config: RunConfig, root: Path | None) -> Data:
+    """The scenario follows from the names of the classes; where images are held out, the test images stay unread."""
+    info = dataset(config.scenario.dataset)
+    if info.needs_root and root is None:
+        raise GcabError(f"the data set {info.name} needs a folder: give --data DIR.")
+    if root is not None and not info.needs_root and not root.exists():
+        raise GcabError(f"there is no folder '{root}': leave it out, the data set {info.name} needs none.")
+    train = info.load(root, "train", config.scenario.image_size)
+    scenario = Scenario.build(config.scenario, config.seed, train.classes)
+    if config.scenario.validation > 0:
+        held_out = scenario.held_out(train)
+        return Data(train, ImageSet(train.images[held_out], train.labels[held_out], train.classes), scenario)
+    test = info.load(root, "test", config.scenario.image_size)
+    if train.classes != test.classes:
+        raise GcabError(f"the training and test images of {info.name} in {root} have different classes.")
+    return Data(train, test, scenario)
+
+
+def run_path(root: Path, config: RunConfig) -> Path:
+    return root / config.scenario.name / config.method / f"{config.seed}-{config_hash(config)}"
+
+
+def run_experiment(
+    config: RunConfig,
+    data: Data,
+    path: Path,
+    device: torch.device,
+    observe: Observer,
+    command: str = "",
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+) -> dict[str, Any]:
+    """Start the run in `path` or continue it where it stopped; returns its final record."""
+    with RunLock(path) if rank() == 0 else nullcontext():
+        document = {
+            **environment(),
+            **hardware(device, world()),
+            "precision": "bfloat16" if config.training.in_bfloat16(on_gpu=device.type == "cuda") else "float32",
+            "format": 1,
+            "command": command,
+            "config": to_dict(config),
+            "tasks": [list(task.names) for task in data.scenario.tasks],
+        }
+        run = SharedRun.prepare(path, document)
+        final = run.final()
+        if final is None:
+            with suitable_threads(device, config.features_per_batch()):
+                try:
+                    final = Experiment(config, data, run, device, observe, checkpoint_seconds).finish()
+                finally:  # the lock must outlast what is being written
+                    run.checkpoints.wait()
+        return final
+
+
+class Experiment:
+    """The moving parts of one run."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        data: Data,
+        run: RunFolder,
+        device: torch.device,
+        observe: Observer,
+        checkpoint_seconds: float,
+    ) -> None:
+        self.config, self.data, self.run, self.device, self.observe = config, data, run, device, observe
+        self.method = build_method(config).to(device)
+        self.method.eval()
+        self.trainer = Trainer(
+            self.method,
+            config.training,
+            SharedAugment(config.augment, self.method.setting.mean, self.method.setting.std),
+            device,
+            config.seed,
+            lambda text: observe({"kind": "warning", "text": text}),
+        )
+        self.evaluator = make_evaluator(self.method, data, device)
+        self.tasks = data.scenario.merged() if self.method.joint else data.scenario.tasks
+        self.checkpoint_seconds = checkpoint_seconds
+        self.saved_at = self.started = time.monotonic()
+        self.seconds_before = 0.0
+
+    def finish(self) -> dict[str, Any]:
+        """Every task that is left, then the final record."""
+        position, halfway = self.restore()
+        for task in self.tasks[position:]:
+            stream = self.data.scenario.open(task, self.data.train)
+            self.learn(task, stream, halfway)
+            halfway = None
+            stream.close()
+            if task.index + 1 < len(self.tasks):
+                self.save(task.index + 1, epochs=0)
+        record = self.final_record()
+        self.write(record)
+        return record
+
+    def learn(self, task: Task, stream: TaskStream, halfway: Halfway | None) -> None:
+        """One task from its first epoch (or where a checkpoint left it) to its saved model."""
+        data, held_out = stream.train().divided(self.config.training.held_out if self.method.judged else 0.0)
+        if halfway is None:
+            self.probe(task, data)
+            grow(self.method, task, self.config.seed)
+            self.method.begin_task(task)
+        self.trainer.fit(task, data, self.after_epoch, halfway)
+        ending = {"kind": "ending", "task": task.index + 1}  # for whoever watches, not for the log
+        finish(
+            self.method, task, data, self.config.seed, lambda share: self.observe({**ending, "share": share}), held_out
+        )
+        self.evaluate(task)
+        if rank() == 0:
+            save_method(self.run.model, self.method, self.config, self.tasks[: task.index + 1])
+
+    def after_epoch(self, epoch: Epoch) -> None:
+        self.write(
+            {
+                "kind": "epoch",
+                "task": epoch.task.index + 1,
+                "epoch": epoch.number,
+                "epochs": self.config.training.epochs_of(epoch.task.index),
+                "step": epoch.number * epoch.steps,
+                "losses": epoch.losses,
+                "lr": epoch.lr,
+                "seconds": epoch.seconds,
+            }
+        )
+        if time.monotonic() - self.saved_at >= self.checkpoint_seconds:
+            self.save(epoch.task.index, epoch.number)
+
+    def probe(self, task: Task, data: TaskImages) -> None:
+        """How well a new task's classes separate before it is learned, here and in an untrained encoder."""
+        if task.index == 0 or not self.evaluator.has_features():
+            return
+        untrained = build_method(self.config).to(self.device).eval()
+        grow(untrained, self.tasks[0], self.config.seed)
+        fresh = make_evaluator(untrained, self.data, self.device)
+        before, baseline = self.evaluator.probe(task, data), fresh.probe(task, data)
+        self.write({"kind": "probe", "task": task.index + 1, "before": before, "untrained": baseline})
+
+    def evaluate(self, task: Task) -> None:
+        """Write the predictions and the record after a task."""
+        seen = self.data.scenario.tasks if self.method.joint else self.tasks[: task.index + 1]
+        number = len(seen)
+        record, logits, labels = self.evaluator.record(seen, self.references(task))
+        probes = {probe["task"]: probe for probe in self.run.records("probe")}
+        probe = probes.get(number)
+        record |= {
+            "views": self.evaluator.views(seen),
+            "probe": probe and {"before": probe["before"], "untrained": probe["untrained"]},
+            "seconds": self.seconds(),
+        }
+        self.run.save_arrays(f"task-{number:02d}", logits=logits.float().numpy(), labels=labels.numpy())
+        reference = self.evaluator.reference(task)
+        if reference is not None:
+            self.run.save_arrays(f"features-{number:02d}", features=reference.half().numpy())
+        embeddings = None if self.method.joint else self.evaluator.embeddings(self.tasks[0])
+        if embeddings is not None:
+            self.run.save_embedding(number, embeddings)
+        self.write(record)
+
+    def references(self, task: Task) -> dict[int, Tensor]:
+        """Features of earlier tasks' test images as they were when each task had just been learned."""
+        found: dict[int, Tensor] = {}
+        for index in range(task.index):
+            arrays = self.run.load_arrays(f"features-{index + 1:02d}")
+            if arrays is not None:
+                found[index] = torch.from_numpy(arrays["features"].astype(np.float32))
+        return found
+
+    def final_record(self) -> dict[str, Any]:
+        records = self.run.records("task")
+        last = records[-1]
+        return {
+            "kind": "final",
+            **summary(results_from_records(records)),
+            "parameters": last["parameters"],
+            "bytes": last["bytes"],
+            "seconds": self.seconds(),
+        }
+
+    def seconds(self) -> float:
+        return self.seconds_before + time.monotonic() - self.started
+
+    def write(self, record: dict[str, Any]) -> None:
+        self.run.append(record)
+        self.observe(record)
+
+    def save(self, tasks_done: int, epochs: int) -> None:
+        """A checkpoint after `epochs` epochs of the task after `tasks_done` tasks."""
+        position = {
+            "task": tasks_done,
+            "epoch": epochs,
+            "metrics_bytes": self.run.metrics_bytes(),
+            "seconds": self.seconds(),
+        }
+        state: dict[str, Any] = {"method": dict(self.method.state_dict())}
+        if epochs and self.trainer.optimiser is not None:
+            state["optimiser"] = self.trainer.optimiser.state_dict()
+        self.run.checkpoints.save_beside(position, state)
+        self.saved_at = time.monotonic()
+
+    def restore(self) -> tuple[int, Halfway | None]:
+        """Continue from the newest intact checkpoint: (first task to train, its state if it was under way)."""
+        store: CheckpointStore = self.run.checkpoints
+        checkpoint, warnings = store.load_latest()
+        for warning in warnings:
+            self.observe({"kind": "warning", "text": warning})
+        if checkpoint is None:
+            self.run.truncate_metrics(0)
+            return 0, None
+        position, epochs = checkpoint.position["task"], checkpoint.position["epoch"]
+        for task in self.tasks[: position + (epochs > 0)]:
+            grow(self.method, task, self.config.seed)
+        if epochs:
+            self.method.begin_task(self.tasks[position])
+        self.method.load_state_dict(checkpoint.state["method"], strict=True)
+        self.run.truncate_metrics(checkpoint.position["metrics_bytes"])
+        self.seconds_before = checkpoint.position["seconds"]
+        self.observe({"kind": "resumed", "task": position + 1, "epoch": epochs})
+        return position, Halfway(epochs, checkpoint.state["optimiser"]) if epochs else None
+
+
+def data_of(run: RunFolder, config: RunConfig, root: Path | None) -> Data:
+    """The data set of a run, with the classes that it was trained on."""
+    data = load_data(config, root)
+    if [list(task.names) for task in data.scenario.tasks] != run.tasks:
+        raise GcabError(f"the data in {root} has other classes than the run {run.path} was trained on: give its own.")
+    return data
+
+
+def make_evaluator(method: Method, data: Data, device: torch.device, views: int = 1) -> Evaluator:
+    return Evaluator(method, TaskImages(data.test.images, data.scenario.relabel(data.test.labels)), device, views)
+
+
+WHOLE = "whole"  # the name of a method's own decision beside those of its parts
+
+
+@dataclass(frozen=True)
+class Tested:
+    """Summaries of a run's saved model, for the tasks it has learned."""
+
+    now: dict[str, Any]
+    recorded: dict[str, Any]
+    parts: dict[str, dict[str, Any]]  # what parts of the method would reach alone, now
+    decisions: dict[str, np.ndarray[Any, Any]]  # logits of the whole method and of these parts, for all test images
+    labels: np.ndarray[Any, Any]
+    classes: list[int]  # of each task
+
+
+def evaluate_run(run: RunFolder, root: Path | None, device: torch.device, views: int = 1) -> Tested:
+    """Test the saved model of a run again, with so many views of each image."""
+    run.require_model()
+    method, config, description = load_method(run.model)
+    data = data_of(run, config, root)
+    evaluator = make_evaluator(method.to(device), data, device, views)
+    tasks = data.scenario.tasks if method.joint else data.scenario.tasks[: len(description["tasks"])]
+    record, logits, labels = evaluator.record(tasks, {})
+    decisions = evaluator.decisions(tasks)
+    parts = accuracies(decisions, labels.numpy(), record["classes"])
+    recorded = [stored for stored in run.records("task") if stored["task"] == len(tasks)]
+    return Tested(
+        summary(results_from_records([record])),
+        summary(results_from_records(recorded)),
+        {name: summary_of_view(record, part) for name, part in parts.items()},
+        {WHOLE: logits.numpy(), **decisions},
+        labels.numpy(),
+        record["classes"],
+    )

@@ -1,0 +1,125 @@
+"""The step at GPU speed: blocks compiled once, the whole step recorded as a CUDA graph and replayed."""
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+
+import torch
+from torch import Tensor
+
+from gcab.data.tasks import Batch, Progress
+from gcab.fast.compiling import compiled
+from gcab.fast.graphs import WARM_UP, SideStream, capture, unchanged
+from gcab.fast.low_precision import LowPrecision, exchanged
+from gcab.parallel.ranks import world
+from gcab.training.feed import Feed
+from gcab.training.step import PlainSteps, Step, Steps
+
+
+def make_steps(step: Step, feed: Feed, explain: Callable[[str], None]) -> Steps:
+    """The fastest way to run a task's steps here; says in one line why it is not the fastest there is."""
+    if feed.device.type != "cuda":
+        return PlainSteps(step, feed)
+    if world() > 1:
+        explain("several processes share each batch: their steps run one by one")
+        return PlainSteps(step, feed)
+    if not feed.resident:
+        explain("the images do not fit in the GPU's memory: they are streamed, and steps run one by one")
+        return PlainSteps(step, feed)
+    try:
+        return RecordedSteps(step, feed)
+    except Exception as error:  # any failure of a compiler or a driver leaves the plain path
+        explain(f"steps run one by one, because recording them failed: {str(error).splitlines()[0]}")
+        return PlainSteps(step, feed)
+
+
+class RecordedSteps:
+    """A task's step, recorded once; between steps the host does nothing but ask for the next replay.
+
+    While a step learns from one batch, the device prepares the next one beside it.
+    """
+
+    def __init__(self, step: Step, feed: Feed) -> None:
+        self.step, self.feed = step, feed
+        # One row more than there are steps: the last step prepares a batch that nobody learns from.
+        self.order = torch.zeros(feed.steps + 1, feed.batch_size, dtype=torch.long, device=feed.device)
+        self.position = torch.zeros(1, dtype=torch.long, device=feed.device)
+        self.batch: Batch | None = None
+        self.names: list[str] = []
+        self.history = torch.empty(0)
+        self.low = LowPrecision(step.method) if step.bfloat16 else None
+        self.begin, self.replay = self.record()
+
+    def run(self, order: Tensor) -> Tensor:
+        self.order[:-1].copy_(order)
+        self.begin()
+        for _ in range(self.feed.steps):
+            self.replay()
+        return self.history
+
+    def fetch(self, position: Tensor) -> Batch:
+        """The batch of a step, wholly on the device."""
+        pick = self.order.index_select(0, position).squeeze(0)
+        return self.step.prepare(self.feed.images.index_select(0, pick), self.feed.labels.index_select(0, pick))
+
+    def start(self) -> None:
+        """Prepare the first batch."""
+        self.position.zero_()
+        self.hand_over(self.fetch(self.position))
+
+    def advance(self) -> None:
+        """Learn from the batch at hand; beside it, prepare the next one."""
+        assert self.batch is not None, "start comes first"
+        beside = SideStream(self.feed.device)
+        terms = self.step.learn(self.batch, Progress(self.position[0], self.feed.steps))
+        losses = torch.stack(list(terms.values()))
+        if not self.names:
+            self.names = list(terms)
+            self.history = losses.new_zeros(self.feed.steps, len(losses))
+        self.history.index_copy_(0, self.position, losses[None])
+        with beside:
+            upcoming = self.fetch(self.position + 1)
+        self.hand_over(upcoming)
+        self.position.add_(1)
+
+    def hand_over(self, batch: Batch) -> None:
+        """Into memory that is the same at every step."""
+        if self.batch is None:
+            self.batch = batch
+            return
+        for field in ("images", "labels", "targets"):
+            held, new = getattr(self.batch, field), getattr(batch, field)
+            if new is not None:
+                held.copy_(new)
+
+    def warm_up(self) -> None:
+        """Let compilers and libraries settle, and leave everything as it was."""
+        method = self.step.method
+        with unchanged([*method.parameters(), *method.buffers()], self.step.optimiser):
+            self.start()
+            for _ in range(WARM_UP):
+                self.position.zero_()
+                self.advance()
+
+    def record(self) -> tuple[Callable[[], None], Callable[[], None]]:
+        """Record the start of an epoch and one step as CUDA graphs; the returned calls run them."""
+        hot = [*self.step.method.modules(), self.step.augment]
+        with compiled(hot), low_precision(self.step, self.low), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # compilers advise on settings that would change the results
+            with SideStream(self.feed.device):  # as recording wants it
+                self.warm_up()
+            return capture(self.start, self.step.random), capture(self.advance, self.step.random)
+
+
+@contextmanager
+def low_precision(step: Step, low: LowPrecision | None) -> Iterator[None]:
+    """Let a step use the copies while it is recorded; the recording goes on using them."""
+    if low is None:
+        yield
+        return
+    step.weights = low.of_learning
+    try:
+        with exchanged(low.fixed):
+            yield
+    finally:
+        step.weights = nullcontext
