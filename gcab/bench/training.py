@@ -11,7 +11,7 @@ from gcab.bench.cost import matmul_rate, meta_method
 from gcab.bench.workload import Row, Say, Workload, flops_of, growing, random_images, tasks_of
 from gcab.config import RunConfig
 from gcab.data.augment import Augment
-from gcab.data.tasks import Progress, Task
+from gcab.data.tasks import Batch, Progress, Task
 from gcab.fast.graphs import unchanged
 from gcab.methods.method import Method
 from gcab.seeds import generator, seeded
@@ -91,7 +91,7 @@ def step_flops(config: RunConfig, tasks: int) -> int:
         progress = Progress(torch.zeros(()), 1)
 
     def train() -> None:
-        terms = method.train().loss(method.batch(images, labels), progress)
+        terms = method.train().loss(method.batch(Batch(images, labels)), progress)
         torch.stack(list(terms.values())).sum().backward()
 
     return flops_of(train)

@@ -1,5 +1,6 @@
 """What a model folder holds, tensor by tensor and file by file, so that anyone can see that no image is among it."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,48 +13,9 @@ from torch import Tensor, nn
 from gcab.classifier.image_sources import SIGNATURES
 from gcab.classifier.model_folder import ModelFolder, number_of
 from gcab.data.archive import IMAGE_SUFFIXES
-from gcab.methods.er import Er
-from gcab.methods.gcab_fast import GcabFast
 from gcab.methods.method import Method
-from gcab.model.class_attention import ClassAttention
-from gcab.model.encoder import Encoder
-from gcab.model.eye import ExactRidge
-from gcab.model.gates import Gate
-from gcab.model.heads import Head
-from gcab.model.network import GatedNetwork, PlainNetwork
-from gcab.model.projectors import DriftCascade
-from gcab.model.referee import Referee
-from gcab.model.statistics import ClassStatistics
 from gcab.runs.assemble import load_method
 
-# {this}: the tasks that the first number in a tensor's name stands for; {next}: those of the number after it.
-MODULES: dict[type[nn.Module], str] = {
-    Encoder: "encoder: turns an image into features",
-    ClassAttention: "decoder: sums features up, shared by all tasks",
-    DriftCascade: "projector: turns features of {next} back into those of {this}",
-    Head: "classifier of the classes of {this}",
-}
-TENSORS: dict[tuple[type[nn.Module], str], str] = {
-    (GatedNetwork, "tokens"): "class token: what the decoder looks for, for {this}",
-    (GatedNetwork, "_extra_state"): "number of tasks learned",
-    (PlainNetwork, "token"): "class token: what the decoder looks for",
-    (Gate, "embeddings"): "gate: which parts of the decoder are for {this}",
-    (Gate, "used"): "gate: which parts of the decoder are taken",
-    (ClassStatistics, "means"): "statistics: the mean feature of each class",
-    (ClassStatistics, "weight"): "statistics: the same means, ready to compare with",
-    (ClassStatistics, "bias"): "statistics: the same means, ready to compare with",
-    (ClassStatistics, "scatter"): "statistics: how features vary within classes, summed over all images",
-    (ClassStatistics, "images"): "statistics: number of images in that sum",
-    (ExactRidge, "gram"): "eye: products of every two features, summed over all images",
-    (ExactRidge, "sums"): "eye: features summed over the images of each class",
-    (ExactRidge, "counts"): "eye: number of images in these sums, mirrored ones included",
-    (ExactRidge, "weight"): "eye: classifier that follows from the sums",
-    (ExactRidge, "bias"): "eye: classifier that follows from the sums",
-    (Referee, "weights"): "referee: how much each opinion counts",
-    (Er, "stored"): "STORED TRAINING IMAGES",
-    (Er, "stored_labels"): "classes of the stored training images",
-    (Er, "seen"): "number of training images seen",
-}
 FEW = 3  # photos of a class, below which its mean and its sums are almost those photos' own features
 UNKNOWN = "unknown: gcab has no use for it"
 OWN_FILES = ("model.json", "weights.safetensors")
@@ -156,32 +118,27 @@ def keeping(method: str, images: int, size: int) -> str:
 
 
 def purpose(method: Method, name: str) -> str:
-    """Why a tensor is there, from the innermost module around it that is known."""
+    """Why a tensor is there: the words of the innermost module around it that has some in its `purposes`.
+
+    {this} in them: the tasks that the first number in the tensor's name stands for; {next}: those of the number after.
+    """
     parts = name.split(".")
     modules: list[nn.Module] = [method]
     for part in parts[:-1]:
         modules.append(modules[-1].get_submodule(part))
     number = next((int(part) for part in parts if part.isdigit()), 0)
     for module, part in reversed(list(zip(modules, parts, strict=True))):
-        for kind in type(module).__mro__:
-            words = TENSORS.get((kind, part)) or MODULES.get(kind)
-            if words:
-                return words.format(this=tasks_of(method, number), next=tasks_of(method, number + 1))
+        purposes: Mapping[str, str] = getattr(type(module), "purposes", {})
+        if words := purposes.get(part) or purposes.get(""):
+            return words.format(this=method.tasks_of(number), next=method.tasks_of(number + 1))
     return UNKNOWN
-
-
-def tasks_of(method: Method, number: int) -> str:
-    """What is counted is tasks, but for a method that makes one of all that came before the newest."""
-    if isinstance(method, GcabFast) and len(method.tasks) > method.network.tasks:
-        return "all tasks"
-    return f"task {number + 1}"
 
 
 def stored_images(method: Method) -> int:
     """Images that a method keeps for rehearsal, and any other tensor of bytes in the shape of images."""
-    if isinstance(method, Er):
-        return int(min(method.seen, torch.tensor(method.options.buffer)))
-    return sum(len(value) for value in method.state_dict().values() if looks_like_images(value, method))
+    memories = {id(memory.images) for memory in method.memories()}
+    others = (value for value in method.state_dict(keep_vars=True).values() if id(value) not in memories)
+    return method.stored_images() + sum(len(value) for value in others if looks_like_images(value, method))
 
 
 def looks_like_images(value: Tensor, method: Method) -> bool:

@@ -21,11 +21,9 @@ from gcab.data.augment import Augment
 from gcab.data.decode import read_image
 from gcab.data.tasks import Task, TaskImages, Watch, ignore
 from gcab.errors import GcabError
-from gcab.methods.gcab import Gcab
-from gcab.methods.gcab_fast import GcabFast
 from gcab.methods.method import Method
 from gcab.parallel.devices import suitable_threads
-from gcab.training.trainer import Epoch, Halfway, Trainer, finish, grow
+from gcab.training.trainer import Epoch, Halfway, Trainer, finish, grow, preview
 
 BATCH = 500
 NAMED = 5  # unreadable photos that a sentence names
@@ -127,18 +125,12 @@ class Study:
         return accuracy is not None and bool(self.best.state) and epoch.number - self.best.risen >= self.patience
 
     def accuracy(self, method: Method) -> float | None:
-        """Held-out images told apart among all classes, in per cent, if the lesson ended now: tried out on a copy.
-
-        Of GCAB-Fast the two passes are measured: to make them one would take as long as the lesson.
-        """
+        """Held-out images told apart among all classes, in per cent, if the lesson ended now: tried out on a copy."""
         lesson = self.lesson
         if lesson.held_out is None:
             return None
         trial = copy.deepcopy(method).eval()
-        if isinstance(trial, GcabFast):
-            Gcab.end_task(trial, lesson.task, lesson.train, lesson.held_out)
-        else:
-            finish(trial, lesson.task, lesson.train, self.config.seed, held_out=lesson.held_out)
+        preview(trial, lesson.task, lesson.train, self.config.seed, lesson.held_out)
         return share_right(logits_of(trial, lesson.held_out.images, self.device), lesson.held_out.labels)
 
     def estimate(self) -> float:
@@ -158,15 +150,9 @@ class Study:
         return (self.planned - self.epochs) * (steps * measured[-1] + watching / self.every)
 
     def estimate_ending(self) -> float:
-        """Seconds from the last epoch to the end where that takes long, as GCAB-Fast's does: measured on a copy too."""
-        if not self.method.trains:
-            return self.method.ending_seconds(self.lesson.train.images)
-        trial, lesson = copy.deepcopy(self.method).eval(), self.lesson
-        if not isinstance(trial, GcabFast) or trial.network.tasks == 1:
-            return 0.0
+        """Seconds from the last epoch to the end, where that takes long."""
         with suitable_threads(self.device, self.config.features_per_batch()):
-            trial.network.finish()
-            return sum(trial.rehearse(lesson.train.images))
+            return self.method.ending_seconds(self.lesson.train.images)
 
     def position(self) -> dict[str, Any]:
         """Where the lesson stands, for a checkpoint."""

@@ -1,8 +1,9 @@
 """What methods and the training loop exchange: a task, its images, a batch of them, and where a step lies in it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from gcab.data.augment import Channels, denormalise, normalise
@@ -55,11 +56,19 @@ class Setting:
 
 @dataclass(frozen=True)
 class Batch:
-    """Augmented, normalised images with their labels."""
+    """Augmented, normalised images with their labels: first those of the task, then those replayed."""
 
     images: Tensor  # (B, 3, H, W) float
     labels: Tensor  # (B,) int64
-    targets: Tensor | None = None  # what a teacher makes of the images
+    fresh: int | None = None  # how many are the task's own; None: all
+    slots: Tensor | None = None  # where in the memory the others are stored
+    raw: Tensor | None = None  # the task's own as bytes, for methods that store some of them (`Method.ahead` is false)
+    targets: Mapping[str, Tensor] = field(default_factory=dict)  # what a teacher makes of the images
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything in it that is different for the next batch, by name."""
+        own = {"images": self.images, "labels": self.labels, "slots": self.slots, "raw": self.raw}
+        return {name: value for name, value in {**own, **self.targets}.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -84,8 +93,22 @@ class TaskImages:
             return self, None
         return self.where(~chosen), self.where(chosen)
 
+    def joined(self, others: "TaskImages | None") -> "TaskImages":
+        """With others behind them."""
+        if others is None:
+            return self
+        images, labels = others.images.to(self.images.device), others.labels.to(self.labels.device)
+        return TaskImages(torch.cat([self.images, images]), torch.cat([self.labels, labels]))
+
     def where(self, chosen: Tensor) -> "TaskImages":
         return TaskImages(self.images[chosen], self.labels[chosen])
+
+
+@dataclass(frozen=True)
+class Replay(TaskImages):
+    """Stored images, and the places of a memory that they are from."""
+
+    slots: Tensor  # (n,) int64
 
 
 View = Callable[[Tensor, Tensor], Tensor]  # from images and their `Method.features` to logits

@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
-from gcab.data.tasks import Setting, Task, TaskImages
+from gcab.data.tasks import Replay, Setting, Task, TaskImages
 from gcab.errors import GcabError
 from gcab.methods.finetune import Finetune
-from gcab.parallel.ranks import uniform
+from gcab.methods.memory import Memory
 
 
 @dataclass(frozen=True)
@@ -29,39 +28,18 @@ class Er(Finetune):
     Options: ClassVar[type[Any]] = ErOptions
     summary = "experience replay from a reservoir of stored images (--options.buffer, 200 images)"
     options: ErOptions
-    stored: Tensor
-    stored_labels: Tensor
-    seen: Tensor
 
     def __init__(self, setting: Setting, options: ErOptions) -> None:
         super().__init__(setting, options)
-        size = setting.image_size
-        self.register_buffer("stored", torch.zeros(options.buffer, 3, size, size, dtype=torch.uint8))
-        self.register_buffer("stored_labels", torch.zeros(options.buffer, dtype=torch.long))
-        self.register_buffer("seen", torch.zeros((), dtype=torch.long))
+        self.memory = Memory(options.buffer, setting.image_size)
+        before = {"stored": "images", "stored_labels": "labels", "seen": "seen"}  # in models of gcab 0.1.0
+        self.register_load_state_dict_pre_hook(self.memory.renamed(before))  # type: ignore[no-untyped-call]
 
-    def replay(self, count: int) -> TaskImages | None:
+    def replay(self, count: int) -> Replay | None:
         if len(self.network.head.parts) < 2 or self.options.buffer == 0:
             return None
-        filled = self.seen.clamp_max(self.options.buffer)
-        picked = (uniform(count, device=self.seen.device) * filled).long()
-        return TaskImages(self.stored[picked], self.stored_labels[picked])
+        return self.memory.draw(count)
 
-    @torch.no_grad()
     def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:  # noqa: ARG002
-        """Reservoir sampling: image number n of the stream replaces a random slot with probability buffer / n."""
-        sources: dict[int, int] = {}  # slot -> image of this task
-        seen = int(self.seen)
-        for image in torch.randperm(len(data.images)).tolist():
-            slot = seen if seen < self.options.buffer else int(torch.randint(seen + 1, ()))
-            if slot < self.options.buffer:
-                sources[slot] = image
-            seen += 1
-        slots = torch.tensor(list(sources), dtype=torch.long)
-        images = torch.tensor(list(sources.values()), dtype=torch.long)
-        self.stored[slots.to(self.stored.device)] = data.images[images].to(self.stored.device)
-        self.stored_labels[slots.to(self.stored.device)] = data.labels[images].to(self.stored.device)
-        self.seen.fill_(seen)
-
-    def image_bytes(self) -> int:
-        return self.stored.numel() * self.stored.element_size()
+        order = torch.randperm(len(data.images))
+        self.memory.reservoir(data.images[order], data.labels[order])

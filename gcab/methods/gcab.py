@@ -6,7 +6,7 @@ b(x; Ψ^{t-1}) = `teacher`.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -16,6 +16,7 @@ from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages, View
 from gcab.errors import GcabError
 from gcab.fast.encoders import make_encoder
 from gcab.fast.folded import FoldedDecoder, Pass, fast_logits, pass_logits, passes_of
+from gcab.methods.gradients import Gradients
 from gcab.methods.method import Method, binary_cross_entropy
 from gcab.model.eye import ExactRidge, EyeClassifier, features_for
 from gcab.model.frozen import Frozen
@@ -142,11 +143,11 @@ class Gcab(Method):
         if task.index > 0 and (held or moved):
             self.teacher = Frozen(self.network.encoder)
 
-    def batch(self, images: Tensor, labels: Tensor) -> Batch:
+    def batch(self, batch: Batch) -> Batch:
         """With b(x; Ψ^{t-1}), which the drift term compares with."""
         if self.teacher is None or self.options.drift == "none":
-            return Batch(images, labels)
-        return Batch(images, labels, targets=self.teacher(images))
+            return batch
+        return replace(batch, targets={"features": self.teacher(batch.images)})
 
     def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:
         """L = L_BCE + L_GCAB + L_pfr (paper, section "Training Objective")."""
@@ -156,9 +157,9 @@ class Gcab(Method):
         terms = {"classification": self.classification(features, gates, batch.labels)}
         if network.options.gates:
             terms["sparsity"] = self.options.lambda_gcab * self.sparsity(gates)
-        if batch.targets is not None:
+        if batch.targets:
             projected = network.cascade.newest(features) if self.options.drift == "pfr" else features
-            terms["drift"] = self.options.lambda_pfr * self.drift(projected, batch.targets)
+            terms["drift"] = self.options.lambda_pfr * self.drift(projected, batch.targets["features"])
         return terms
 
     def classification(self, features: Tensor, gates: Masks, labels: Tensor) -> Tensor:
@@ -196,14 +197,14 @@ class Gcab(Method):
         """L_pfr: how far p^t(b(x; Ψ^t)) is from b(x; Ψ^{t-1})."""
         return drift_distance(self.options.distance, projected, targets)
 
-    def before_step(self, progress: Progress) -> None:  # noqa: ARG002
+    def before_step(self, progress: Progress, batch: Batch, gradients: Gradients) -> None:  # noqa: ARG002
         """Weights that finished tasks own get no gradient; all are remembered, as optimisers move them all the same."""
         if self.network.tasks > 1 and self.network.options.gates:
             self.shared = self.shared or Shared(self.network.updatable())
             self.shared.hold()
 
     @torch.no_grad()
-    def after_step(self, progress: Progress) -> None:  # noqa: ARG002
+    def after_step(self, progress: Progress, batch: Batch) -> None:  # noqa: ARG002
         """W <- W + M^{<t} ⊙ ΔW for any optimiser: bit for bit the old weight where M is 0."""
         if self.shared is not None:
             self.shared.restore()

@@ -98,6 +98,17 @@ class GcabFast(Gcab):
         if self.network.tasks > 1:
             self.distill(data.images, watch)
 
+    def preview_end(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:
+        """With two passes: to make them one would take as long as the lesson."""
+        super().end_task(task, data, held_out)
+
+    def ending_seconds(self, images: Tensor) -> float:
+        if self.network.tasks == 1:
+            return 0.0
+        trial = copy.deepcopy(self).eval()
+        trial.network.finish()
+        return sum(trial.rehearse(images))
+
     def forget(self, label: int, images: Tensor | None = None) -> tuple[str, ...]:
         left = super().forget(label, images)
         self.tasks[int((torch.tensor(self.tasks).cumsum(dim=0) <= label).sum())] -= 1
@@ -159,6 +170,9 @@ class GcabFast(Gcab):
         return self.network.tasks == 1 and all(
             int(gate.used.sum()) == units_open(gate, capacity) for gate in gates_of(self.network)
         )
+
+    def tasks_of(self, number: int) -> str:
+        return "all tasks" if len(self.tasks) > self.network.tasks else super().tasks_of(number)
 
     def task_classes(self) -> Sequence[int]:
         """A pass may serve several tasks."""

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages, View, Watch, ignore
+from gcab.data.tasks import Batch, Progress, Replay, Setting, Task, TaskImages, View, Watch, ignore
 from gcab.errors import GcabError
+from gcab.methods.gradients import Gradients
+from gcab.methods.memory import Memory
 
 
 class Method(nn.Module, ABC):
@@ -20,6 +22,8 @@ class Method(nn.Module, ABC):
     profiles: ClassVar[dict[str, dict[str, Any]]] = {}  # profile -> {dotted config key: value}
     joint: ClassVar[bool] = False  # trains on all tasks at once: the upper bound
     trains: ClassVar[bool] = True  # has parameters to train; else it learns from `end_task` alone
+    recorded: ClassVar[bool] = True  # a step may be recorded: no branch on a value, the same shapes every time
+    ahead: ClassVar[bool] = True  # the next batch may be prepared during a step; false where a step changes the memory
     additive: ClassVar[bool] = False  # what it knows is sums over images: any images of any classes can be added
 
     def __init__(self, setting: Setting, options: Any) -> None:
@@ -42,26 +46,38 @@ class Method(nn.Module, ABC):
     def first_sight(self, task: Task, data: TaskImages) -> None:
         """Make what the task's images tell and learning does not change; `end_task` does it where nobody asked."""
 
-    def replay(self, count: int) -> TaskImages | None:  # noqa: ARG002
+    def among(self) -> TaskImages | None:
+        """Stored images that are shuffled among the task's own; None for methods that store none, or replay them."""
+        return None
+
+    def replay(self, count: int) -> Replay | None:  # noqa: ARG002
         """Stored images to train on beside each batch; None for methods that store none."""
         return None
 
-    def batch(self, images: Tensor, labels: Tensor) -> Batch:
-        """All that the loss needs of a batch and that learning does not change; it may be made a step ahead."""
-        return Batch(images, labels)
+    def batch(self, batch: Batch) -> Batch:
+        """Add all that the loss needs and that learning does not change, such as a teacher's targets."""
+        return batch
+
+    def rate(self, task: Task, epoch: int) -> float:  # noqa: ARG002
+        """A factor on the learning rate of an epoch, the first of which is number 0."""
+        return 1.0
 
     @abstractmethod
     def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:
         """Named terms; the trainer minimises their sum and logs each."""
 
-    def before_step(self, progress: Progress) -> None:
-        """Gradients are ready: mask, project or rescale them."""
+    def before_step(self, progress: Progress, batch: Batch, gradients: Gradients) -> None:
+        """Gradients are ready: mask, project or rescale them, each in place or all as one vector."""
 
-    def after_step(self, progress: Progress) -> None:
+    def after_step(self, progress: Progress, batch: Batch) -> None:
         """Parameters have moved: restore, clamp or record."""
 
     def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:
         """Last sight of the task's images, and of those of it that were not trained on."""
+
+    def preview_end(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:
+        """`end_task` without what takes long, on a copy: good enough to see what the method would decide."""
+        self.end_task(task, data, held_out)
 
     def forget(self, label: int, images: Tensor | None = None) -> tuple[str, ...]:  # noqa: ARG002
         """Take a class out, with its images (n, 3, H, W) as bytes if they are at hand; says what is left of it."""
@@ -76,7 +92,7 @@ class Method(nn.Module, ABC):
         return None
 
     def ending_seconds(self, images: Tensor) -> float:  # noqa: ARG002
-        """How long `end_task` will take, from a look at a few images, for methods that do no more than that."""
+        """How long `end_task` will take, from a little of its work; 0 where it is no time to speak of."""
         return 0.0
 
     @abstractmethod
@@ -107,13 +123,30 @@ class Method(nn.Module, ABC):
         """Share of each gate's units used by finished tasks."""
         return {}
 
+    def memories(self) -> list[Memory]:
+        """Every memory of training images in it."""
+        return [module for module in self.modules() if isinstance(module, Memory)]
+
+    def stored_images(self) -> int:
+        """Training images that it keeps."""
+        return sum(int(memory.filled) for memory in self.memories())
+
     def image_bytes(self) -> int:
         """Bytes of stored training images; 0 for exemplar-free methods."""
-        return 0
+        return sum(memory.image_bytes() for memory in self.memories())
 
     def prototype_bytes(self) -> int:
-        """Bytes of stored class statistics."""
-        return 0
+        """Bytes of other knowledge about old images: class statistics, anchors, stored outputs, importances."""
+        return sum(memory.column_bytes() for memory in self.memories())
+
+    def tasks_of(self, number: int) -> str:
+        """The tasks that the number in a tensor's name stands for, in words."""
+        return f"task {number + 1}"
+
+
+def cross_entropy(logits: Tensor, labels: Tensor, first: int = 0) -> Tensor:
+    """Softmax over the classes from `first` on: every image is of one of them."""
+    return functional.cross_entropy(logits, labels - first)
 
 
 def binary_cross_entropy(logits: Tensor, labels: Tensor, first: int = 0) -> Tensor:

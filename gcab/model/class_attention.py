@@ -5,6 +5,7 @@ experiments), m_2 = `gate_hidden`, W_q ... W_2 = `query`, `key`, `value`, `outpu
 """
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,8 @@ from gcab.model.options import NetworkOptions
 
 class ClassAttention(nn.Module):
     """One pass of one task: class token and features in, the decoder's feature f out; without gates when given none."""
+
+    purposes: ClassVar[dict[str, str]] = {"": "decoder: sums features up, shared by all tasks"}
 
     compiled = ("forward",)
 

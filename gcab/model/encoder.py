@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -155,6 +155,8 @@ class Block(nn.Module):
 
 class Encoder(nn.Module):
     """b(x; Ψ): an image in, N patch tokens of width D out."""
+
+    purposes: ClassVar[dict[str, str]] = {"": "encoder: turns an image into features"}
 
     compiled = ("embed",)
 

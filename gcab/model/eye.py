@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib import resources
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -161,6 +161,14 @@ class ExactRidge(nn.Module):
     The sums of all tasks are those of training on everything at once, and what was added can be taken away again.
     Features count in units of their own deviation, which the sums tell, too.
     """
+
+    purposes: ClassVar[dict[str, str]] = {
+        "gram": "eye: products of every two features, summed over all images",
+        "sums": "eye: features summed over the images of each class",
+        "counts": "eye: number of images in these sums, mirrored ones included",
+        "weight": "eye: classifier that follows from the sums",
+        "bias": "eye: classifier that follows from the sums",
+    }
 
     gram: Tensor
     sums: Tensor

@@ -3,6 +3,8 @@
 Legend: A t^T = `embeddings[t]`, s = sharpness, m^t = the gate of task t, m^{<t} = `used`.
 """
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -11,6 +13,11 @@ STEEPEST = 50.0  # se beyond which the cosh(se) of the authors stays as it is
 
 class Gate(nn.Module):
     """One mask over `units` activations per task, for as many tasks as come."""
+
+    purposes: ClassVar[dict[str, str]] = {
+        "embeddings": "gate: which parts of the decoder are for {this}",
+        "used": "gate: which parts of the decoder are taken",
+    }
 
     used: Tensor
 

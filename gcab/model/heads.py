@@ -1,5 +1,7 @@
 """Classifiers c^t: one per task, logits concatenated."""
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -9,6 +11,8 @@ from gcab.model.rows import without_row
 
 class Head(nn.Module):
     """One task's classifier; the authors put a LayerNorm of its own before the linear layer, the text does not."""
+
+    purposes: ClassVar[dict[str, str]] = {"": "classifier of the classes of {this}"}
 
     compiled = ("forward",)
 

@@ -1,6 +1,6 @@
 """The whole network of the paper: encode -> cascade -> decode -> classify (Eq. projection)."""
 
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,11 @@ def decoder_block(encoder: EncoderConfig, options: NetworkOptions) -> ClassAtten
 
 class GatedNetwork(nn.Module):
     """ŷ_s = c^s(f_s(p^{s+1}(... p^t(b^t(x))))) for every task s learned so far."""
+
+    purposes: ClassVar[dict[str, str]] = {
+        "tokens": "class token: what the decoder looks for, for {this}",
+        "_extra_state": "number of tasks learned",
+    }
 
     def __init__(self, encoder: Encoder, options: NetworkOptions) -> None:
         super().__init__()
@@ -133,6 +138,8 @@ class GatedNetwork(nn.Module):
 
 class PlainNetwork(nn.Module):
     """The same architecture without gates, cascade or passes per task: fine-tuning, joint training, replay."""
+
+    purposes: ClassVar[dict[str, str]] = {"token": "class token: what the decoder looks for"}
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()

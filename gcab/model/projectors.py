@@ -1,6 +1,6 @@
 """Projectors and their cascade: undoing the encoder's drift (paper, Eq. projection)."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -43,6 +43,8 @@ class ResidualProjector(nn.Module):
 
 class DriftCascade(nn.Module):
     """b^s ≈ p^{s+1}(... p^t(b^t)): maps the newest encoder's features into the space of every earlier task."""
+
+    purposes: ClassVar[dict[str, str]] = {"": "projector: turns features of {next} back into those of {this}"}
 
     def __init__(self) -> None:
         super().__init__()

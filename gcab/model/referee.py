@@ -6,6 +6,7 @@ the newest task alone, so no image has to be kept.
 """
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,8 @@ SUREST, HALVINGS = 1e3, 60  # the largest inverse temperature in units of 1 / de
 
 class Referee(nn.Module):
     """z = Σ share · opinion / temperature, over the opinions that there are."""
+
+    purposes: ClassVar[dict[str, str]] = {"weights": "referee: how much each opinion counts"}
 
     weights: Tensor
 

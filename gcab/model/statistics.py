@@ -7,6 +7,8 @@ Legend: x = an image's features averaged over the cells of a small grid (F numbe
 W = Σ (x - μ_c)(x - μ_c)ᵀ over the n images of all classes, Σ = W / n, shrunk, M = how the encoder moved features.
 """
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -19,6 +21,14 @@ RIDGE = 1e-3  # of the mean variance of a feature: how much a motion is drawn to
 
 class ClassStatistics(nn.Module):
     """Gaussian classes with one covariance: log P(x | c) = x·Σ⁻¹μ_c - ½ μ_c·Σ⁻¹μ_c, but for what all classes share."""
+
+    purposes: ClassVar[dict[str, str]] = {
+        "means": "statistics: the mean feature of each class",
+        "weight": "statistics: the same means, ready to compare with",
+        "bias": "statistics: the same means, ready to compare with",
+        "scatter": "statistics: how features vary within classes, summed over all images",
+        "images": "statistics: number of images in that sum",
+    }
 
     compiled = ("forward",)
     means: Tensor

@@ -38,6 +38,20 @@ def uniform(images: int, *shape: int, device: torch.device) -> Tensor:
     return rows(torch.rand(images * world(), *shape, device=device))
 
 
+def normal(images: int, *shape: int, device: torch.device) -> Tensor:
+    """Standard normal numbers for each of this process's images: (images, *shape)."""
+    return rows(torch.randn(images * world(), *shape, device=device))
+
+
+def gathered(own: Tensor) -> Tensor:
+    """The rows of all processes in the order of the global batch; a process alone has them all."""
+    if world() == 1:
+        return own
+    parts = [torch.empty_like(own) for _ in range(world())]
+    distributed.all_gather(parts, own.contiguous())
+    return torch.stack(parts, dim=1).flatten(0, 1)
+
+
 def whole_norm(part: Tensor) -> Tensor:
     """The L2 norm of a tensor that lies scattered over the ranks, from the norm of this rank's part."""
     if world() == 1:

@@ -23,6 +23,9 @@ def make_steps(step: Step, feed: Feed, explain: Callable[[str], None]) -> Steps:
     if world() > 1:
         explain("several processes share each batch: their steps run one by one")
         return PlainSteps(step, feed)
+    if not step.method.recorded:
+        explain("steps of this method run one by one: they depend on values that only the device knows")
+        return PlainSteps(step, feed)
     if not feed.resident:
         explain("the images do not fit in the GPU's memory: they are streamed, and steps run one by one")
         return PlainSteps(step, feed)
@@ -68,7 +71,7 @@ class RecordedSteps:
         self.hand_over(self.fetch(self.position))
 
     def advance(self) -> None:
-        """Learn from the batch at hand; beside it, prepare the next one."""
+        """Learn from the batch at hand; beside it, or after it where it changes the memory, prepare the next one."""
         assert self.batch is not None, "start comes first"
         beside = SideStream(self.feed.device)
         terms = self.step.learn(self.batch, Progress(self.position[0], self.feed.steps))
@@ -77,7 +80,7 @@ class RecordedSteps:
             self.names = list(terms)
             self.history = losses.new_zeros(self.feed.steps, len(losses))
         self.history.index_copy_(0, self.position, losses[None])
-        with beside:
+        with beside if self.step.method.ahead else nullcontext():
             upcoming = self.fetch(self.position + 1)
         self.hand_over(upcoming)
         self.position.add_(1)
@@ -87,10 +90,9 @@ class RecordedSteps:
         if self.batch is None:
             self.batch = batch
             return
-        for field in ("images", "labels", "targets"):
-            held, new = getattr(self.batch, field), getattr(batch, field)
-            if new is not None:
-                held.copy_(new)
+        new = batch.tensors()
+        for name, held in self.batch.tensors().items():
+            held.copy_(new[name])
 
     def warm_up(self) -> None:
         """Let compilers and libraries settle, and leave everything as it was."""

@@ -21,6 +21,8 @@ class TrainingConfig:
     held_out: float = 0.0  # share of each class that is not trained on but judges parts of the method at a task's end
     batch_size: int = 128  # same section
     optimiser: Literal["adamw", "adam", "sgd"] = "adamw"  # text: Adam
+    momentum: float = 0.9  # of sgd
+    schedule: Literal["cosine", "constant"] = "cosine"  # of the learning rate after the warm-up
     lr: float = 1.25e-4  # text: 1e-4
     warmup_epochs: int = 5
     warmup_lr: float = 1e-6
@@ -52,16 +54,18 @@ class TrainingConfig:
         for name in ("epochs", "first_task", "batch_size", "lr"):
             if not 0 < getattr(self, name) < math.inf:
                 raise GcabError(f"training.{name} is {getattr(self, name)}: give a number greater than 0.")
-        for name in ("warmup_epochs", "warmup_lr", "min_lr", "lr_lag", "weight_decay", "clip"):
+        for name in ("warmup_epochs", "warmup_lr", "min_lr", "lr_lag", "weight_decay", "clip", "momentum"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise GcabError(f"training.{name} is {getattr(self, name)}: give 0 or more.")
 
 
 def learning_rate(config: TrainingConfig, epoch: int) -> float:
-    """Linear warm-up from `warmup_lr`, then a cosine over all epochs down to `min_lr`; restarted for every task."""
+    """Linear warm-up from `warmup_lr`, then a cosine over all epochs down to `min_lr`, or `lr` throughout."""
     epoch = max(0, epoch - config.lr_lag)
     if epoch < config.warmup_epochs:
         return config.warmup_lr + (config.lr - config.warmup_lr) * epoch / config.warmup_epochs
+    if config.schedule == "constant":
+        return config.lr
     cosine = 0.5 * (1 + math.cos(math.pi * epoch / config.epochs))
     return config.min_lr + (config.lr - config.min_lr) * cosine
 
@@ -71,7 +75,7 @@ def make_optimiser(config: TrainingConfig, parameters: Iterable[nn.Parameter]) -
     learning = [parameter for parameter in parameters if parameter.requires_grad]
     device, lr = learning[0].device, recordable_rate(config.lr, learning[0].device)
     if config.optimiser == "sgd":
-        return torch.optim.SGD(learning, lr=lr, momentum=0.9, weight_decay=config.weight_decay, fused=True)
+        return torch.optim.SGD(learning, lr=lr, momentum=config.momentum, weight_decay=config.weight_decay, fused=True)
     kind = torch.optim.AdamW if config.optimiser == "adamw" else torch.optim.Adam
     return kind(learning, lr=lr, weight_decay=config.weight_decay, fused=True, capturable=device.type == "cuda")
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gcab.data.augment import Augment
 from gcab.data.tasks import Batch, Progress
+from gcab.methods.gradients import Gradients
 from gcab.methods.method import Method
 from gcab.training.feed import Feed
 
@@ -37,25 +38,32 @@ class Step:
     @torch.no_grad()
     def prepare(self, images: Tensor, labels: Tensor) -> Batch:
         """All of a step that does not depend on the step before it."""
-        replayed = self.method.replay(len(labels))
+        fresh, slots, raw = len(labels), None, None if self.method.ahead else images
+        replayed = self.method.replay(fresh)
         if replayed is not None:
             images, labels = torch.cat([images, replayed.images]), torch.cat([labels, replayed.labels])
+            slots = replayed.slots
         with self.precision(images.device):
-            return self.method.batch(self.augment(images, self.random), labels)
+            return self.method.batch(Batch(self.augment(images, self.random), labels, fresh, slots, raw))
 
     def learn(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:
         """Forward, backward, update."""
+        learning = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
         self.optimiser.zero_grad(set_to_none=True)
         with self.precision(batch.images.device), self.weights():
             terms = self.loss(batch, progress)
         torch.stack([term.float() for term in terms.values()]).sum().backward()
-        self.method.before_step(progress)
+        self.method.before_step(progress, batch, Gradients(learning, self.evaluate))
         if self.clip > 0:
-            learning = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
             torch.nn.utils.clip_grad_norm_(learning, self.clip)
         self.optimiser.step()
-        self.method.after_step(progress)
+        self.method.after_step(progress, batch)
         return {name: term.detach().float() for name, term in terms.items()}
+
+    def evaluate(self, loss: Callable[[], Tensor]) -> Tensor:
+        """Another loss, as precise as the step's own."""
+        with self.precision(next(self.method.parameters()).device), self.weights():
+            return loss().float()
 
     def precision(self, device: torch.device) -> torch.autocast:
         return torch.autocast(device.type, torch.bfloat16, enabled=self.bfloat16)

@@ -75,7 +75,7 @@ class Trainer:
         if not self.method.trains:
             return
         config = replace(self.config, epochs=self.config.epochs_of(task.index), first_task=1.0)
-        feed = Feed(data, config.batch_size, self.device)
+        feed = Feed(data.joined(self.method.among()), config.batch_size, self.device)
         self.optimiser = make_optimiser(config, self.method.parameters())
         if halfway is not None:
             restore_optimiser(self.optimiser, halfway.optimiser)
@@ -87,7 +87,7 @@ class Trainer:
         steps = make_steps(step, feed, self.explain)
         for epoch in range(halfway.epochs if halfway else 0, config.epochs):
             start = time.perf_counter()
-            set_learning_rate(self.optimiser, lr := learning_rate(config, epoch))
+            set_learning_rate(self.optimiser, lr := learning_rate(config, epoch) * self.method.rate(task, epoch))
             random.manual_seed(derived_seed(self.seed, "augment", task.index, epoch))
             with seeded(self.seed, "epoch", task.index, epoch):
                 order = feed.order(generator(self.seed, "shuffle", task.index, epoch))
@@ -130,3 +130,9 @@ def finish(
     finally:
         method.watch = ignore
     make_equal(method.state_dict().values())
+
+
+def preview(method: Method, task: Task, data: TaskImages, seed: int, held_out: TaskImages | None) -> None:
+    """What a task's end would make of a method now, for a copy that nobody keeps."""
+    with seeded(seed, "end", task.index):
+        method.preview_end(task, data, held_out)

@@ -10,10 +10,13 @@ import torch
 from networks import grown, profile_options, scramble, soften
 from torch import Tensor, nn
 
-from gcab.data.tasks import Progress
+from gcab.data.tasks import Batch, Progress
 from gcab.methods.gcab import Gcab, GcabOptions
+from gcab.methods.gradients import Gradients
 from gcab.model.class_attention import ClassAttention
 from gcab.model.options import NetworkOptions
+
+BATCH = Batch(torch.empty(0), torch.empty(0))
 
 WIDTH, HIDDEN, HEADS, TOKENS = 12, 18, 3, 5
 PROGRESS = Progress(torch.tensor(0), 1)
@@ -197,7 +200,7 @@ def with_gradients(options: GcabOptions) -> tuple[Gcab, dict[str, tuple[nn.Param
 def test_weights_that_finished_tasks_own_get_no_gradient_and_the_others_theirs() -> None:
     method, shared = with_gradients(profile_options("official"))
     before = {name: parameter.grad.clone() for name, (parameter, _) in shared.items() if parameter.grad is not None}
-    method.before_step(PROGRESS)
+    method.before_step(PROGRESS, BATCH, Gradients([], lambda loss: loss()))
     for name, (parameter, mask) in shared.items():
         assert parameter.grad is not None
         owned = [value == 0 for value in naive.numbers(mask)]
@@ -232,9 +235,9 @@ def test_the_update_is_scaled_by_the_masks_whatever_the_optimiser(kind: str) -> 
     settings: dict[str, Any] = {"lr": 0.1, "weight_decay": 0.2}
     OPTIMISERS[kind](twins.values(), **settings).step()  # what the optimiser would do, left alone
 
-    method.before_step(PROGRESS)
+    method.before_step(PROGRESS, BATCH, Gradients([], lambda loss: loss()))
     OPTIMISERS[kind]([parameter for parameter, _ in shared.values()], **settings).step()
-    method.after_step(PROGRESS)
+    method.after_step(PROGRESS, BATCH)
     for name, (parameter, _) in shared.items():
         update = twins[name].detach() - before[name]
         assert float(update.abs().min()) > 0

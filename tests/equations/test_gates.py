@@ -9,9 +9,12 @@ import torch
 from networks import grown, profile_options
 from torch import Tensor
 
-from gcab.data.tasks import Progress
+from gcab.data.tasks import Batch, Progress
 from gcab.methods.gcab import Gcab, sharpness
+from gcab.methods.gradients import Gradients
 from gcab.model.gates import Gate
+
+BATCH = Batch(torch.empty(0), torch.empty(0))
 
 EMBEDDING = (-6.0, -2.5, -0.3, -0.004, 0.0, 0.002, 0.7, 1.9, 6.0)
 
@@ -249,8 +252,8 @@ def test_the_limit_clamps_the_newest_embedding_only() -> None:
         for gate in (method.network.gate_in, method.network.gate_hidden):
             for embedding in gate.embeddings:
                 embedding.copy_(torch.linspace(-9, 9, gate.units))
-    method.before_step(Progress(torch.tensor(0), 1))
-    method.after_step(Progress(torch.tensor(0), 1))
+    method.before_step(Progress(torch.tensor(0), 1), BATCH, Gradients([], lambda loss: loss()))
+    method.after_step(Progress(torch.tensor(0), 1), BATCH)
     for gate in (method.network.gate_in, method.network.gate_hidden):
         assert gate.embedding(0).abs().max().item() == 9
         expected = torch.linspace(-9, 9, gate.units).clamp(-6, 6).double()

@@ -9,7 +9,7 @@ from naive import Matrix, Vector
 from networks import ENCODER, IMAGE_SIZE, grown, profile_options, scramble, soften, tasks_of
 from torch import Tensor
 
-from gcab.data.tasks import Progress, TaskImages
+from gcab.data.tasks import Batch, Progress, TaskImages
 from gcab.methods.gcab import Gcab, GcabOptions
 from gcab.methods.method import binary_cross_entropy
 from gcab.model.frozen import Frozen
@@ -115,7 +115,7 @@ def test_the_loss_is_the_sum_of_the_papers_terms(profile: str, old_passes: str, 
     method = grown(options, *SIZES)
     teach(method)
     images, labels = images_and_labels()
-    terms = method.loss(method.batch(images, labels), PROGRESS)
+    terms = method.loss(method.batch(Batch(images, labels)), PROGRESS)
     assert terms.keys() == {"classification", "sparsity", "drift"}
 
     sharpest = 1.5
@@ -162,7 +162,7 @@ def test_distillation_compares_the_features_themselves() -> None:
     assert method.compensate(torch.zeros(1, 4, 16), 0) is None
     teach(method)
     images, labels = images_and_labels()
-    drift = method.loss(method.batch(images, labels), PROGRESS)["drift"].item()
+    drift = method.loss(method.batch(Batch(images, labels)), PROGRESS)["drift"].item()
     assert method.teacher is not None
     pairs = zip(method.features(images).flatten(0, 1), method.teacher(images).flatten(0, 1), strict=True)
     distances = [naive.cosine_distance(naive.numbers(a), naive.numbers(b)) for a, b in pairs]
@@ -182,14 +182,14 @@ def test_the_terms_are_named_by_what_is_switched_on(changes: dict[str, str], exp
     method = grown(replace(profile_options("official"), **changes), *SIZES)  # type: ignore[arg-type]
     teach(method)
     images, labels = images_and_labels()
-    assert method.loss(method.batch(images, labels), PROGRESS).keys() == expected
+    assert method.loss(method.batch(Batch(images, labels)), PROGRESS).keys() == expected
 
 
 def test_the_first_task_has_no_drift_and_ungated_networks_no_sparsity() -> None:
     images, _ = images_and_labels()
     first = grown(profile_options("official"), 2)
     first.begin_task(tasks_of(2)[0])
-    batch = first.batch(images, torch.tensor([0, 1]))
+    batch = first.batch(Batch(images, torch.tensor([0, 1])))
     assert first.loss(batch, PROGRESS).keys() == {"classification", "sparsity"}
     options = profile_options("official")
     ungated = grown(replace(options, network=replace(options.network, gates=False)), 2)
@@ -207,7 +207,7 @@ def test_each_term_teaches_what_it_should(profile: str) -> None:
     reached: dict[str, set[str]] = {}
     for term in ("classification", "sparsity", "drift"):
         method.zero_grad()
-        method.loss(method.batch(images, labels), PROGRESS)[term].backward()
+        method.loss(method.batch(Batch(images, labels)), PROGRESS)[term].backward()
         learning = {n for n, p in method.named_parameters() if p.grad is not None and bool(p.grad.abs().sum() > 0)}
         reached[term] = {".".join(name.split(".")[1:3]) for name in learning}
         assert not any(name.startswith("teacher") for name in learning)

@@ -15,14 +15,14 @@ def test_the_reservoir_is_a_uniform_sample_of_the_stream() -> None:
     torch.manual_seed(25)
     stored = torch.zeros(stream, dtype=torch.float64)
     for _ in range(runs):
-        method.seen.zero_()
+        method.memory.seen.zero_()
         for task in tasks_of(*[per_task] * tasks):
             numbers = torch.arange(task.first, task.first + per_task)
             images = numbers.to(torch.uint8).view(-1, 1, 1, 1).expand(-1, 3, 8, 8)
             method.end_task(task, TaskImages(images, numbers))
-        assert len(method.stored_labels.unique()) == buffer
-        assert torch.equal(method.stored[:, 0, 0, 0].long(), method.stored_labels)
-        stored[method.stored_labels] += 1
+        assert len(method.memory.labels.unique()) == buffer
+        assert torch.equal(method.memory.images[:, 0, 0, 0].long(), method.memory.labels)
+        stored[method.memory.labels] += 1
     probability = buffer / stream
     deviation = (runs * probability * (1 - probability)) ** 0.5
     assert float((stored - runs * probability).abs().max()) < 4 * deviation

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from gcab.config import resolve
-from gcab.data.tasks import Progress, Task, TaskImages
+from gcab.data.tasks import Batch, Progress, Task, TaskImages
 from gcab.fast.low_precision import CastAll, LowPrecision, exchanged, linear_weights, lowered
 from gcab.methods.method import Method
 from gcab.runs.assemble import build_method
@@ -35,10 +35,10 @@ def losses_and_gradients(method: Method, low: LowPrecision | None) -> dict[str, 
     labels = 2 + torch.arange(8) % 2
     with torch.autocast("cpu", torch.bfloat16):
         if low is None:
-            terms = method.loss(method.batch(images, labels), PROGRESS)
+            terms = method.loss(method.batch(Batch(images, labels)), PROGRESS)
         else:
             with exchanged(low.fixed):
-                batch = method.batch(images, labels)
+                batch = method.batch(Batch(images, labels))
                 with low.of_learning():
                     terms = method.loss(batch, PROGRESS)
     torch.stack([term.float() for term in terms.values()]).sum().backward()

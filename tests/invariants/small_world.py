@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gcab.data.tasks import Progress, Setting, Task, TaskImages
+from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages
 from gcab.methods.gcab import Gcab, GcabOptions
+from gcab.methods.gradients import Gradients
 from gcab.methods.method import Method
 from gcab.model.encoder import EncoderConfig
 from gcab.model.network import GatedNetwork
@@ -91,13 +92,14 @@ def train(method: Method, task: Task, make_optimiser: MakeOptimiser, epochs: int
             progress = Progress(torch.tensor(step), steps)
             picked = torch.arange(step, len(data.labels), steps)
             optimiser.zero_grad()
-            terms = method.loss(method.batch(SETTING.normalise(data.images[picked]), data.labels[picked]), progress)
+            batch = method.batch(Batch(SETTING.normalise(data.images[picked]), data.labels[picked]))
+            terms = method.loss(batch, progress)
             loss = torch.stack(list(terms.values())).sum()
             loss.backward()
-            method.before_step(progress)
+            method.before_step(progress, batch, Gradients([*method.parameters()], lambda loss: loss()))
             torch.nn.utils.clip_grad_norm_(method.parameters(), 10.0)
             optimiser.step()
-            method.after_step(progress)
+            method.after_step(progress, batch)
             losses.append(loss.item())
         means.append(sum(losses) / steps)
     method.eval()

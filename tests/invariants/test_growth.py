@@ -18,11 +18,14 @@ from small_world import (
 )
 from torch import Tensor
 
-from gcab.data.tasks import Progress, Task
+from gcab.data.tasks import Batch, Progress, Task
 from gcab.methods.er import Er, ErOptions
 from gcab.methods.finetune import Finetune, FinetuneOptions
 from gcab.methods.gcab import Gcab, GcabOptions
+from gcab.methods.gradients import Gradients
 from gcab.methods.method import Method
+
+BATCH = Batch(torch.empty(0), torch.empty(0))
 
 GENTLE = OPTIMISERS["adamw"]
 RESUMED = isolating_options() | {"paper": gcab_options("paper")}
@@ -168,7 +171,7 @@ def test_nothing_of_a_step_is_remembered() -> None:
     tasks = stream(2, 2)
     method = learned(gcab_options("official"), tasks)
     names = set(method.state_dict())
-    method.before_step(Progress(torch.tensor(0), 1))
+    method.before_step(Progress(torch.tensor(0), 1), BATCH, Gradients([], lambda loss: loss()))
     assert set(method.state_dict()) == names
 
 

@@ -33,12 +33,13 @@ def test_the_buffer_holds_a_sample_of_what_was_seen(buffer: int, tasks: list[tup
         method.end_task(task, data)
         label_of |= dict(zip(data.images[:, 0, 0, 0].tolist(), data.labels.tolist(), strict=True))
         assert method.image_bytes() == budget
-        assert method.stored.shape == (buffer, 3, IMAGE_SIZE, IMAGE_SIZE)
+        assert method.memory.images.shape == (buffer, 3, IMAGE_SIZE, IMAGE_SIZE)
         filled = min(buffer, len(label_of))
-        stored = method.stored[:filled, 0, 0, 0].tolist()
+        stored = method.memory.images[:filled, 0, 0, 0].tolist()
         assert len(set(stored)) == filled, "an image is stored twice"
-        assert [label_of[number] for number in stored] == method.stored_labels[:filled].tolist()
-        assert torch.equal(method.stored[:filled], method.stored[:filled, :1, :1, :1].expand_as(method.stored[:filled]))
+        assert [label_of[number] for number in stored] == method.memory.labels[:filled].tolist()
+        images = method.memory.images[:filled]
+        assert torch.equal(images, images[:, :1, :1, :1].expand_as(images))
     replayed = method.replay(20)
     assert (replayed is None) == (buffer == 0 or len(tasks) == 1)
     if replayed is not None:

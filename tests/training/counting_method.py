@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages
+from gcab.data.tasks import Batch, Progress, Replay, Setting, Task, TaskImages
+from gcab.methods.gradients import Gradients
 from gcab.methods.method import Method
 from gcab.model.encoder import EncoderConfig
 
@@ -38,9 +39,11 @@ class CountingMethod(Method):
     def grow(self, task: Task) -> None:
         self.calls.append(f"grow {task.index}")
 
-    def replay(self, count: int) -> TaskImages | None:
+    def replay(self, count: int) -> Replay | None:
         self.calls.append(f"replay {count}")
-        return self.stored
+        if self.stored is None:
+            return None
+        return Replay(self.stored.images, self.stored.labels, torch.arange(len(self.stored.labels)))
 
     def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:
         self.calls.append("loss")
@@ -49,11 +52,11 @@ class CountingMethod(Method):
         error = self.weight - batch.images.mean()
         return {"classification": error.square(), "penalty": 0.5 * self.weight.abs()}
 
-    def before_step(self, progress: Progress) -> None:
+    def before_step(self, progress: Progress, batch: Batch, gradients: Gradients) -> None:  # noqa: ARG002
         assert self.weight.grad is not None
         self.calls.append(f"before {int(progress.step)}")
 
-    def after_step(self, progress: Progress) -> None:
+    def after_step(self, progress: Progress, batch: Batch) -> None:  # noqa: ARG002
         self.calls.append(f"after {int(progress.step)}")
 
     def predict(self, images: Tensor) -> Tensor:

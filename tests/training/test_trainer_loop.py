@@ -14,6 +14,7 @@ from gcab.config import resolve
 from gcab.data.augment import Augment, AugmentConfig, Choices
 from gcab.data.tasks import Batch, Progress, Task, TaskImages
 from gcab.errors import GcabError
+from gcab.methods.gradients import Gradients
 from gcab.parallel.devices import suitable_threads
 from gcab.training.schedule import TrainingConfig, make_optimiser
 from gcab.training.trainer import Epoch, Halfway, Trainer, finish, grow, require_finite
@@ -62,12 +63,12 @@ def test_the_weights_move_between_before_and_after() -> None:
             seen.append(("loss", self.weight.item()))
             return super().loss(batch, progress)
 
-        def before_step(self, progress: Progress) -> None:
-            super().before_step(progress)
+        def before_step(self, progress: Progress, batch: Batch, gradients: Gradients) -> None:
+            super().before_step(progress, batch, gradients)
             seen.append(("before", self.weight.item()))
 
-        def after_step(self, progress: Progress) -> None:
-            super().after_step(progress)
+        def after_step(self, progress: Progress, batch: Batch) -> None:
+            super().after_step(progress, batch)
             seen.append(("after", self.weight.item()))
 
     trained(Looking())
@@ -175,8 +176,8 @@ def test_gradients_are_clipped_after_the_method_has_gated_them() -> None:
         def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:
             return {**super().loss(batch, progress), "owned": 1000 * self.owned}
 
-        def before_step(self, progress: Progress) -> None:
-            super().before_step(progress)
+        def before_step(self, progress: Progress, batch: Batch, gradients: Gradients) -> None:
+            super().before_step(progress, batch, gradients)
             self.owned.grad = torch.zeros(())
 
     gated, alone = Gating(), CountingMethod()
@@ -271,9 +272,9 @@ def test_bfloat16_is_used_when_asked_for(precision: str, expected: bool) -> None
     seen = []
 
     class Asking(CountingMethod):
-        def batch(self, images: Tensor, labels: Tensor) -> Batch:
+        def batch(self, batch: Batch) -> Batch:
             seen.append(torch.is_autocast_enabled("cpu"))  # a teacher may look at the images here
-            return super().batch(images, labels)
+            return super().batch(batch)
 
         def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:
             seen.append(torch.is_autocast_enabled("cpu"))

@@ -1,0 +1,116 @@
+"""The floor plan: packages import each other one way, and what reads logs needs no torch."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "gcab"
+
+# From the ground up: a part imports only parts of the lines above its own.
+FLOORS = (
+    ("errors", "version", "profiles", "seeds", "terminal"),
+    ("parallel",),  # processes that train together, and devices
+    ("model",),  # the paper
+    ("data",),  # images in
+    ("fast",),  # the paper's functions at speed
+    ("methods",),
+    ("training",),  # the only loop
+    ("config",),
+    ("evaluation",),
+    ("runs",),  # the researcher's product
+    ("classifier", "report"),  # the practitioner's product; what is read out of runs
+    ("export", "serve", "bench"),
+    ("paper",),
+    ("cli",),
+    ("__init__", "__main__"),
+)
+
+
+def part_of(module: str) -> str:
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for file in sorted(PACKAGE.rglob("*.py")):
+        names = ("gcab", *file.relative_to(PACKAGE).with_suffix("").parts)
+        found[".".join(names[:-1] if names[-1] == "__init__" else names)] = file
+    return found
+
+
+def imported(file: Path, known: dict[str, Path]) -> set[str]:
+    """Modules of gcab that are loaded with this one; imports for type checkers and inside functions are not."""
+    found: set[str] = set()
+    for statement in ast.parse(file.read_text()).body:
+        if isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith("gcab"):
+            module = statement.module or ""
+            names = {f"{module}.{name.name}" for name in statement.names}
+            found |= (names & known.keys()) or {module}
+        elif isinstance(statement, ast.Import):
+            found |= {name.name for name in statement.names if name.name.startswith("gcab")}
+    return found
+
+
+def test_every_part_has_its_floor() -> None:
+    parts = [part for floor in FLOORS for part in floor]
+    assert len(parts) == len(set(parts))
+    assert {part_of(module) for module in modules()} == set(parts)
+
+
+@pytest.mark.parametrize("module", modules())
+def test_imports_go_down(module: str) -> None:
+    floor = {part: number for number, parts in enumerate(FLOORS) for part in parts}
+    known = modules()
+    own = part_of(module)
+    for other in imported(known[module], known):
+        below = part_of(other)
+        if below != own and module != "gcab":
+            assert floor[below] < floor[own], f"{module} imports {other}, which is not below it"
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    known = modules()
+    graph = {module: imported(file, known) & known.keys() for module, file in known.items()}
+    done: set[str] = set()
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, f"a cycle: {' -> '.join((*path, module))}"
+        if module not in done:
+            for other in graph[module]:
+                visit(other, (*path, module))
+            done.add(module)
+
+    for module in graph:
+        visit(module, ())
+
+
+def test_only_method_files_know_each_other_by_name() -> None:
+    """What is true of one method only is asked of it, so that a new method needs no other edit."""
+    known = modules()
+    general = {"method", "registry", "memory", "gradients"}
+    for module, file in known.items():
+        if part_of(module) in ("training", "evaluation", "config", "data", "model", "fast"):
+            named = {other.split(".")[2] for other in imported(file, known) if other.startswith("gcab.methods.")}
+            assert named <= general, f"{module} names a method"
+    for module in ("gcab.classifier.audit", "gcab.classifier.lesson"):
+        named = {other.split(".")[2] for other in imported(known[module], known) if other.startswith("gcab.methods.")}
+        assert named <= general, f"{module} names a method"
+
+
+@pytest.mark.parametrize("module", ["gcab", "gcab.cli.main", "gcab.report.report", "gcab.report.tables"])
+def test_reading_runs_needs_no_torch(module: str) -> None:
+    program = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_compare_needs_no_torch() -> None:
+    runs = PACKAGE.parent / "results" / "runs"
+    program = (
+        "import sys; from gcab.cli.main import main; "
+        f"code = main(['compare', {str(runs)!r}]); sys.exit(code or 'torch' in sys.modules)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
