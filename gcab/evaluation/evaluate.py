@@ -14,6 +14,7 @@ from gcab.fast.inference import Predict, with_views
 from gcab.methods.method import Method, parameter_count, pooled, state_bytes
 from gcab.model.projectors import relative_drift
 from gcab.parallel.ranks import shared_work
+from gcab.records import AccuracyRow, Count, Drift, TaskRecord
 
 BATCH = 500
 DRIFT_IMAGES = 32  # per task: whole token grids are kept for these
@@ -57,17 +58,17 @@ class Evaluator:
         """Logits of all views of each image together."""
         return self.apply(with_views(predict, self.method.setting, self.image_views), images)
 
-    def record(self, tasks: tuple[Task, ...], references: dict[int, Tensor]) -> tuple[dict[str, Any], Tensor, Tensor]:
+    def record(self, tasks: tuple[Task, ...], references: dict[int, Tensor]) -> tuple[TaskRecord, Tensor, Tensor]:
         """The "task" record after the last of `tasks`, with the logits and labels it was made from."""
         logits, labels = self.predict(tasks)
         classes = [task.classes for task in tasks]
         tag, taw, identified = accuracy_row(logits.numpy(), labels.numpy(), classes)
-        record = {
+        record: TaskRecord = {
             "kind": "task",
-            "task": len(tasks),
+            "task": Count(len(tasks)),
             "tag": tag,
             "taw": taw,
-            "classes": classes,
+            "classes": [Count(number) for number in classes],
             "images": [len(self.labels_of(task)) for task in tasks],
             "task_identification": identified,
             "capacity": self.method.capacity(),
@@ -77,7 +78,7 @@ class Evaluator:
         }
         return record, logits, labels
 
-    def views(self, tasks: tuple[Task, ...]) -> dict[str, dict[str, Any]]:
+    def views(self, tasks: tuple[Task, ...]) -> dict[str, AccuracyRow]:
         """What parts of the method would reach alone."""
         labels = self.test.labels[self.seen(tasks)].numpy()
         return accuracies(self.decisions(tasks), labels, [task.classes for task in tasks])
@@ -112,7 +113,7 @@ class Evaluator:
     def has_features(self) -> bool:
         return type(self.method).features is not Method.features
 
-    def drift(self, task: Task, reference: Tensor) -> dict[str, Any]:
+    def drift(self, task: Task, reference: Tensor) -> Drift:
         """Relative feature drift of a finished task's images, as they come and after compensation."""
         now = self.apply(self.method.features, self.images_of(task)[:DRIFT_IMAGES])
         with torch.inference_mode():
@@ -150,7 +151,7 @@ class Evaluator:
 
 def accuracies(
     decisions: Mapping[str, np.ndarray[Any, Any]], labels: np.ndarray[Any, Any], classes: Sequence[int]
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, AccuracyRow]:
     """A row of the accuracy matrices for each of several decisions about the same images."""
     rows = {name: accuracy_row(logits, labels, classes) for name, logits in decisions.items()}
     return {

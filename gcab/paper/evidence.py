@@ -4,12 +4,12 @@ import json
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any, TypedDict
 
 from gcab.classifier.distillation import departs
 from gcab.config import scenario_preset
 from gcab.errors import GcabError
-from gcab.report.logs import flaws
+from gcab.records import FastRecord, RuntimeRecord, flaws
 from gcab.report.tables import Group, group_runs, where_tested
 from gcab.runs.folder import RunFolder
 from gcab.training.schedule import TrainingConfig
@@ -31,55 +31,6 @@ class GcabOptions(TypedDict):
     lambda_gcab: float
     lambda_pfr: float
     network: Network
-
-
-class FastOptions(TypedDict):
-    capacity: float
-
-
-class Accuracy(TypedDict):
-    acc_tag: float
-    acc_taw: float
-    task_identification: float
-
-
-class Measured(Accuracy):
-    views: NotRequired[dict[str, Accuracy]]  # what parts reach alone; fast.json had none at first
-    parameters: int
-    bytes: int
-
-
-# What is read of fast.json.
-Distilled = TypedDict(
-    "Distilled",
-    {
-        "options": FastOptions,
-        "seconds": float,
-        "divergence": NotRequired[float],  # it had none at first
-        "gcab": Measured,
-        "gcab-fast": Measured,
-    },
-)
-
-
-class Seconds(TypedDict):
-    plain: float
-    recorded: NotRequired[float]
-
-
-class Model(TypedDict):
-    parameters: int
-    macs: int
-    encoder_macs: int
-    seconds: Seconds
-
-
-class Timed(TypedDict):
-    """What is read of runtime-*.json."""
-
-    models: dict[str, Model]
-    tasks: int
-    device: str
 
 
 def finished(runs: Sequence[RunFolder]) -> list[RunFolder]:
@@ -119,7 +70,7 @@ def fast_title(group: Group) -> str:
 
 def distillations(run: RunFolder) -> dict[float, dict[str, Any]]:
     """Capacity -> what `gcab distill` measured, the smallest first."""
-    found = [read_json(path, Distilled) for path in run.path.glob("fast-*/fast.json")]
+    found = [read_json(path, FastRecord) for path in run.path.glob("fast-*/fast.json")]
     return {figures["options"]["capacity"]: figures for figures in sorted(found, key=_capacity)}
 
 
@@ -140,7 +91,7 @@ def beside_students(run: RunFolder) -> Mapping[str, Any] | None:
 
 def timings(run: RunFolder) -> list[dict[str, Any]]:
     """What was measured of a run's models, one for each device."""
-    return [read_json(path, Timed) for path in sorted(run.path.glob("runtime-*.json"))]
+    return [read_json(path, RuntimeRecord) for path in sorted(run.path.glob("runtime-*.json"))]
 
 
 def read_json(path: Path, kind: Any) -> dict[str, Any]:

@@ -1,11 +1,11 @@
 """A whole run: every task trained, evaluated and saved, resumable at any moment."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from gcab.evaluation.metrics import results_from_records, summary, summary_of_vi
 from gcab.methods.method import Method
 from gcab.parallel.devices import suitable_threads
 from gcab.parallel.ranks import rank, world
+from gcab.records import Count, EpochRecord, FinalRecord
 from gcab.runs.assemble import build_method, load_method, save_method
 from gcab.runs.checkpoint import CheckpointStore
 from gcab.runs.environment import environment, hardware
@@ -138,7 +139,7 @@ class Experiment:
                 self.save(task.index + 1, epochs=0)
         record = self.final_record()
         self.write(record)
-        return record
+        return dict(record)
 
     def learn(self, task: Task, stream: TaskStream, halfway: Halfway | None) -> None:
         """One task from its first epoch (or where a checkpoint left it) to its saved model."""
@@ -157,18 +158,17 @@ class Experiment:
             save_method(self.run.model, self.method, self.config, self.tasks[: task.index + 1])
 
     def after_epoch(self, epoch: Epoch) -> None:
-        self.write(
-            {
-                "kind": "epoch",
-                "task": epoch.task.index + 1,
-                "epoch": epoch.number,
-                "epochs": self.config.training.epochs_of(epoch.task.index),
-                "step": epoch.number * epoch.steps,
-                "losses": epoch.losses,
-                "lr": epoch.lr,
-                "seconds": epoch.seconds,
-            }
-        )
+        line: EpochRecord = {
+            "kind": "epoch",
+            "task": Count(epoch.task.index + 1),
+            "epoch": Count(epoch.number),
+            "epochs": Count(self.config.training.epochs_of(epoch.task.index)),
+            "step": epoch.number * epoch.steps,
+            "losses": epoch.losses,
+            "lr": epoch.lr,
+            "seconds": epoch.seconds,
+        }
+        self.write(line)
         if time.monotonic() - self.saved_at >= self.checkpoint_seconds:
             self.save(epoch.task.index, epoch.number)
 
@@ -180,7 +180,7 @@ class Experiment:
         grow(untrained, self.tasks[0], self.config.seed)
         fresh = make_evaluator(untrained, self.data, self.device)
         before, baseline = self.evaluator.probe(task, data), fresh.probe(task, data)
-        self.write({"kind": "probe", "task": task.index + 1, "before": before, "untrained": baseline})
+        self.write({"kind": "probe", "task": Count(task.index + 1), "before": before, "untrained": baseline})
 
     def evaluate(self, task: Task) -> None:
         """Write the predictions and the record after a task."""
@@ -189,11 +189,9 @@ class Experiment:
         record, logits, labels = self.evaluator.record(seen, self.references(task))
         probes = {probe["task"]: probe for probe in self.run.records("probe")}
         probe = probes.get(number)
-        record |= {
-            "views": self.evaluator.views(seen),
-            "probe": probe and {"before": probe["before"], "untrained": probe["untrained"]},
-            "seconds": self.seconds(),
-        }
+        record["views"] = self.evaluator.views(seen)
+        record["probe"] = None if probe is None else {"before": probe["before"], "untrained": probe["untrained"]}
+        record["seconds"] = self.seconds()
         self.run.save_arrays(f"task-{number:02d}", logits=logits.float().numpy(), labels=labels.numpy())
         reference = self.evaluator.reference(task)
         if reference is not None:
@@ -212,23 +210,25 @@ class Experiment:
                 found[index] = torch.from_numpy(arrays["features"].astype(np.float32))
         return found
 
-    def final_record(self) -> dict[str, Any]:
+    def final_record(self) -> FinalRecord:
         records = self.run.records("task")
         last = records[-1]
-        return {
+        metrics: dict[str, Any] = summary(results_from_records(records))
+        record: Any = {
             "kind": "final",
-            **summary(results_from_records(records)),
+            **metrics,
             "parameters": last["parameters"],
             "bytes": last["bytes"],
             "seconds": self.seconds(),
         }
+        return cast(FinalRecord, record)
 
     def seconds(self) -> float:
         return self.seconds_before + time.monotonic() - self.started
 
-    def write(self, record: dict[str, Any]) -> None:
+    def write(self, record: Mapping[str, Any]) -> None:
         self.run.append(record)
-        self.observe(record)
+        self.observe(dict(record))
 
     def save(self, tasks_done: int, epochs: int) -> None:
         """A checkpoint after `epochs` epochs of the task after `tasks_done` tasks."""
@@ -289,7 +289,7 @@ class Tested:
     parts: dict[str, dict[str, Any]]  # what parts of the method would reach alone, now
     decisions: dict[str, np.ndarray[Any, Any]]  # logits of the whole method and of these parts, for all test images
     labels: np.ndarray[Any, Any]
-    classes: list[int]  # of each task
+    classes: Sequence[int]  # of each task
 
 
 def evaluate_run(run: RunFolder, root: Path | None, device: torch.device, views: int = 1) -> Tested:

@@ -12,7 +12,7 @@ import math
 import os
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -166,7 +166,7 @@ class RunFolder:
     def _predictions(self) -> Path:
         return self.path / "predictions"
 
-    def append(self, record: dict[str, Any]) -> None:
+    def append(self, record: Mapping[str, Any]) -> None:
         """Add one line to the metrics; what a task or a run ended with is on disk when this returns."""
         line = json.dumps(_finite(record)) + "\n"
         with saving(self.metrics), self.metrics.open("ab") as file:

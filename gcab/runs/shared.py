@@ -3,6 +3,7 @@
 Reading is something all ranks do together; writing needs no other rank.
 """
 
+from collections.abc import Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ class SharedRun(RunFolder):
     def checkpoints(self) -> CheckpointStore:
         return SharedCheckpoints(self.path / "checkpoint")
 
-    def append(self, record: dict[str, Any]) -> None:
+    def append(self, record: Mapping[str, Any]) -> None:
         if rank() == 0:
             super().append(record)
 

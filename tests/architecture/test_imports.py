@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[2] / "gcab"
 
 # From the ground up: a part imports only parts of the lines above its own.
 FLOORS = (
-    ("errors", "version", "profiles", "seeds", "terminal"),
+    ("errors", "version", "profiles", "records", "seeds", "terminal"),
     ("parallel",),  # processes that train together, and devices
     ("model",),  # the paper
     ("data",),  # images in

@@ -6,6 +6,7 @@
 import hashlib
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +142,7 @@ class Watched(Experiment):
 
     digests: tuple[str, ...] = ()
 
-    def write(self, record: dict[str, Any]) -> None:
+    def write(self, record: Mapping[str, Any]) -> None:
         super().write(record)
         optimiser = self.trainer.optimiser
         state = {"method": dict(self.method.state_dict()), "optimiser": optimiser and optimiser.state_dict()}

@@ -13,8 +13,9 @@ from matplotlib.figure import Figure
 from tiny_recipes import jobs_of, made
 
 from gcab.paper import numbers
-from gcab.paper.evidence import Distilled, distillations, read_json
+from gcab.paper.evidence import distillations, read_json
 from gcab.paper.publishing import EXHIBITS, table_of
+from gcab.records import FastRecord
 from gcab.runs.folder import RUN_LIST, RunFolder, find_runs
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -137,7 +138,7 @@ def test_every_published_distillation_is_read_and_drawn() -> None:
     files = sorted(RESULTS.rglob("fast.json"))
     assert files
     for path in files:
-        assert read_json(path, Distilled)["gcab"]["acc_tag"] > 0
+        assert read_json(path, FastRecord)["gcab"]["acc_tag"] > 0
     for file in sorted(RESULTS.glob(f"*/{RUN_LIST}")):
         runs = find_runs([file.parent])
         for name in ("distillation", "main", "memory") if any(map(distillations, runs)) else ():
