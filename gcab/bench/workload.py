@@ -11,10 +11,10 @@ from gcab.bench.clock import Effort
 from gcab.config import RunConfig, override, resolve
 from gcab.data.tasks import Task, TaskImages
 from gcab.methods.gcab import Gcab
-from gcab.methods.method import Method
+from gcab.methods.method import Method, grow
 from gcab.runs.assemble import build_method
 from gcab.seeds import generator
-from gcab.training.trainer import finish, grow
+from gcab.training.trainer import finish
 
 SCENARIO = "cifar100/10"
 CLASSES = 10  # per task

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gcab.classifier.calibration import Calibration
-from gcab.classifier.lesson import Lesson, logits_of
+from gcab.classifier.logits import logits_of
 from gcab.config import Overrides, RunConfig, leaves, override
 from gcab.data.tasks import Task, TaskImages, Watch, ignore
 from gcab.errors import GcabError, unknown
@@ -244,15 +244,14 @@ def distilled(
     if len(labels) != len(pixels):
         raise GcabError(f"{len(pixels)} images but {len(labels)} labels: give one label per image, or none.")
     data = TaskImages(pixels, labels_in(model, labels))
-    lesson = Lesson.divide(model.tasks[-1], data, HELD_OUT if model.calibration.images else 0.0)
-    student, _ = distil(teacher, config, lesson.train.images, watch)
-    if lesson.held_out is None:
+    train, held_out = data.divided(HELD_OUT if model.calibration.images else 0.0)
+    student, _ = distil(teacher, config, train.images, watch)
+    if held_out is None:
         return student, config, model.calibration
-    held_out = lesson.held_out
     logits = logits_of(student, held_out.images, model.device)
     others = max(0, model.calibration.images - len(logits))  # the calibration before rests on these images as well
     before = replace(model.calibration, images=others)
-    return student, config, Calibration.fit(logits, held_out.labels, before, lesson.task.first)
+    return student, config, Calibration.fit(logits, held_out.labels, before, model.tasks[-1].first)
 
 
 def labels_in(model: "ContinualClassifier", labels: Sequence["Label"]) -> Tensor:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from gcab.classifier.audit import stored_images
-from gcab.classifier.learner import ContinualClassifier
+from gcab.classifier.model import Classifier
 from gcab.classifier.model_folder import ModelFolder
 from gcab.classifier.presets import ENCODERS
 from gcab.config import RunConfig
@@ -16,9 +16,7 @@ from gcab.runs.model import read_description
 def overview(path: str | Path) -> dict[str, Any]:
     """Tasks, classes, accuracy when learned, capacity left, size: all that needs no image, as JSON writes it."""
     folder = ModelFolder(path)
-    model, written_by = folder.read(
-        lambda place: (ContinualClassifier.load(place, "cpu"), read_description(place)["gcab"])
-    )
+    model, written_by = folder.read(lambda place: (Classifier.load(place, "cpu"), read_description(place)["gcab"]))
     config = model.config
     taught = [asdict(entry) for entry in model.taught]
     return {

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from gcab.classifier.image_sources import Photo, find_photos
-from gcab.classifier.learner import ContinualClassifier, Label
+from gcab.classifier.model import Classifier, Label
 from gcab.data.decode import read_image
 from gcab.errors import GcabError
 from gcab.fast.inference import check_views
@@ -55,7 +55,7 @@ Judge = Callable[[Tensor], list[Judgement]]  # of images as bytes
 
 
 def predict_files(
-    model: ContinualClassifier,
+    model: Classifier,
     paths: Iterable[str | Path | Photo],
     batch: int = BATCH,
     top: int = TOP,
@@ -73,9 +73,7 @@ def predict_files(
     return _predictions(model, photos, batch, partial(judge, model, top=top, precision=precision, views=views))
 
 
-def _predictions(
-    model: ContinualClassifier, photos: Iterator[Photo], batch: int, judge_all: Judge
-) -> Iterator[Prediction]:
+def _predictions(model: Classifier, photos: Iterator[Photo], batch: int, judge_all: Judge) -> Iterator[Prediction]:
     """While one batch is predicted the next one is decoded, without the interpreter lock."""
     pool = ThreadPoolExecutor(min(16, os.cpu_count() or 1))
     try:
@@ -111,9 +109,7 @@ def answers(decoding: Decoding, judge_all: Judge) -> Iterator[Prediction]:
             yield Prediction(photo.name, error=str(image))
 
 
-def judge(
-    model: ContinualClassifier, images: Tensor, top: int, precision: Precision, views: int = 1
-) -> list[Judgement]:
+def judge(model: Classifier, images: Tensor, top: int, precision: Precision, views: int = 1) -> list[Judgement]:
     """For each of (n, 3, size, size) bytes the most probable classes and the unknown score."""
     try:
         with torch.autocast(model.device.type, torch.bfloat16, enabled=precision == "bfloat16"):

@@ -8,17 +8,18 @@ teach("birds.gcab", "photos/week2")    # new classes; week1 can be gone
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from gcab.classifier.audit import keeping, stored_images
 from gcab.classifier.learner import ContinualClassifier, Taught
-from gcab.classifier.lesson import Photos, Study, common_size
+from gcab.classifier.lesson import Lesson
 from gcab.classifier.model_folder import ModelFolder
 from gcab.classifier.overview import encoder_name
+from gcab.classifier.photos import Photos, common_size
 from gcab.classifier.presets import ENCODERS
 from gcab.config import leaves
 from gcab.data.folder import labelled_files
@@ -29,11 +30,27 @@ from gcab.version import VERSION
 
 CHECKPOINT_SECONDS = 10.0
 HELD_OUT = 0.2
-
 TOLD = 50  # times at most, how far a long end of a lesson is
 
 # {"event": "start" | "note" | "epoch" | "ending" | "done", ...}, as `gcab learn --progress json` prints it
 Event = dict[str, Any]
+
+
+class Wishes(TypedDict, total=False):
+    """What may be asked for; left out or None: as the model learned before, or for a new model as it says here."""
+
+    method: str | None  # gcab
+    encoder: str | None  # tiny
+    size: int | None  # one that suits the photos
+    recipe: str | None  # plain
+    epochs: int | None  # the recipe's
+    seed: int | None  # 1
+    settings: Mapping[str, Any] | None  # any setting of `gcab train`, by dotted key
+    held_out: float  # share of each class that is not trained on: 0.2
+    patience: int | None  # epochs without a better held-out accuracy: a quarter of all
+    device: str  # auto
+    skip_unreadable: bool  # leave out photos that cannot be read
+    give_up: bool  # drop an interrupted lesson of other photos or settings
 
 
 @dataclass(frozen=True)
@@ -51,26 +68,13 @@ def teach(
     model: str | Path,
     photos: str | Path,
     *,
-    method: str | None = None,
-    encoder: str | None = None,
-    size: int | None = None,
-    recipe: str | None = None,
-    epochs: int | None = None,
-    held_out: float = HELD_OUT,
-    patience: int | None = None,
-    seed: int | None = None,
-    device: str = "auto",
-    settings: Mapping[str, Any] | None = None,
-    skip_unreadable: bool = False,
-    give_up: bool = False,
     progress: Callable[[Event], object] = lambda _: None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    **wishes: Unpack[Wishes],
 ) -> Result:
     """Teach the model in a folder the classes of another folder, which has a subfolder of photos for each.
 
-    None: what the model learned with before; for a new model gcab, tiny, a size that suits the photos, plain, seed 1.
-    The same photos and settings a second time change nothing: whoever was killed at any moment may just ask again.
-    An interrupted lesson of other photos or settings is in the way, unless `give_up` allows to drop it.
+    The same photos and settings a second time change nothing: after a kill at any moment just ask again.
     """
     folder = ModelFolder(model)
     folder.check_writable()
@@ -78,67 +82,78 @@ def teach(
         raise GcabError(f"there is no folder '{photos}': name one with a subfolder of photos for each class.")
     files, names = labelled_files(Path(photos))
 
-    def lesson_for(place: Path | None) -> Teaching:
+    def taking(place: Path | None) -> Teaching:
         """The lesson as the model in `place` would take it; None: a model that has learned nothing yet."""
-        if place is None:
-            learner = ContinualClassifier(
-                method or "gcab",
-                encoder=encoder or "tiny",
-                image_size=size or common_size(files),
-                recipe=recipe or "plain",
-                epochs=epochs,
-                seed=1 if seed is None else seed,
-                device=device,
-                settings=settings,
-            )
-        else:
-            learner = ContinualClassifier.load(place, device)
-            if method not in (None, learner.config.method):
-                raise GcabError(f"this model learns with {learner.config.method}: it cannot change to {method}.")
-            own = encoder_name(learner.config)
-            if own is not None and encoder != own and encoder in ENCODERS:
-                raise GcabError(f"this model's encoder is {own} since its first task: it cannot change to {encoder}.")
-            learner.configure(
-                encoder=encoder, image_size=size, recipe=recipe, epochs=epochs, seed=seed, settings=settings
-            )
-        found = Photos.read(files, names, learner.image_size, skip_unreadable)
-        return Teaching(folder, learner, found, held_out, patience, give_up, progress, checkpoint_seconds)
+        learner = new_learner(files, wishes) if place is None else stored_learner(place, wishes)
+        found = Photos.read(files, names, learner.image_size, wishes.get("skip_unreadable", False))
+        return Teaching(folder, learner, found, wishes, progress, checkpoint_seconds)
 
     with ExitStack() as held:
         if folder.path.exists():
             held.enter_context(folder.locked())
             kept = [*folder.generations().values()]
             if kept and last_lesson(folder.description()) == set(names):
-                before = lesson_for(kept[-2] if len(kept) > 1 else None)
+                before = taking(kept[-2] if len(kept) > 1 else None)
                 if done := before.ended():
                     return done
-        teaching = lesson_for(folder.path if folder.generation is not None else None)
+        teaching = taking(folder.path if folder.generation is not None else None)
         held.enter_context(folder.locked())  # only now does a new model get its folder: a refusal leaves none
         if folder.digest != teaching.learner.digest:
             raise GcabError(f"{folder.path} was taught by another process meanwhile: give the command again.")
         return teaching.learn()
 
 
+def new_learner(files: Sequence[Path], wishes: Wishes) -> ContinualClassifier:
+    """A model that has learned nothing yet."""
+    seed = wishes.get("seed")
+    return ContinualClassifier(
+        wishes.get("method") or "gcab",
+        encoder=wishes.get("encoder") or "tiny",
+        image_size=wishes.get("size") or common_size(files),
+        recipe=wishes.get("recipe") or "plain",
+        epochs=wishes.get("epochs"),
+        seed=1 if seed is None else seed,
+        device=wishes.get("device", "auto"),
+        settings=wishes.get("settings"),
+    )
+
+
+def stored_learner(place: Path, wishes: Wishes) -> ContinualClassifier:
+    """The model of a folder, set to learn as is wished."""
+    learner = ContinualClassifier.load(place, wishes.get("device", "auto"))
+    method, encoder = wishes.get("method"), wishes.get("encoder")
+    if method not in (None, learner.config.method):
+        raise GcabError(f"this model learns with {learner.config.method}: it cannot change to {method}.")
+    own = encoder_name(learner.config)
+    if own is not None and encoder != own and encoder in ENCODERS:
+        raise GcabError(f"this model's encoder is {own} since its first task: it cannot change to {encoder}.")
+    return learner.configure(
+        encoder=encoder,
+        image_size=wishes.get("size"),
+        recipe=wishes.get("recipe"),
+        epochs=wishes.get("epochs"),
+        seed=wishes.get("seed"),
+        settings=wishes.get("settings"),
+    )
+
+
 class Teaching:
-    """A lesson for the model of a folder; only whoever has locked that may let it begin."""
+    """A lesson for the model of a folder, with checkpoints and events; the folder must be locked before it begins."""
 
     def __init__(
         self,
         folder: ModelFolder,
         learner: ContinualClassifier,
         photos: Photos,
-        held_out: float,
-        patience: int | None,
-        give_up: bool,
+        wishes: Wishes,
         progress: Callable[[Event], object],
         checkpoint_seconds: float,
     ) -> None:
-        self.folder, self.learner, self.give_up, self.progress = folder, learner, give_up, progress
-        self.share, self.skipped = held_out, photos.unreadable
-        lesson, self.new, config = learner.prepare(photos.pixels, photos.labels, held_out)
-        self.study = learner.study(lesson, config, patience, self.after_epoch)
-        self.study.watch = self.ending
-        self.facts = facts_of(self.study, photos, held_out, learner.digest)
+        self.folder, self.learner, self.progress = folder, learner, progress
+        self.share, self.give_up = wishes.get("held_out", HELD_OUT), wishes.get("give_up", False)
+        self.skipped = photos.unreadable
+        self.lesson = learner.lesson(photos.pixels, photos.labels, self.share, wishes.get("patience"))
+        self.facts = facts_of(self.lesson, photos, self.share, learner.digest)
         self.fingerprint = hashlib.sha256(json.dumps(self.facts, sort_keys=True).encode()).hexdigest()
         self.checkpoints, self.checkpoint_seconds = CheckpointStore(folder.work), checkpoint_seconds
         self.started = self.saved_at = time.monotonic()
@@ -151,10 +166,10 @@ class Teaching:
         """Train, measure, write the next generation."""
         self.restore()
         self.announce()
-        if not self.study.epochs:
+        if not self.lesson.epochs:
             self.save()
-        method = self.study.run()
-        self.learner.adopt(method, self.study, self.new, self.seconds(), self.fingerprint)
+        self.lesson.run(self.after_epoch, self.ending)
+        self.learner.adopt(self.lesson, self.seconds(), self.fingerprint)
         return self.done(self.learner, self.folder.write(self.learner.save))
 
     def ended(self) -> Result | None:
@@ -173,39 +188,39 @@ class Teaching:
         which = {"generation": generation, "digest": self.folder.digest}
         self.progress({"event": "done", **which, "accuracy": accuracy, "seconds": last.seconds})
         error = learner.calibration.expected_calibration_error
-        return Result(generation, self.study.lesson.task.names, last, error, self.skipped)
+        return Result(generation, self.lesson.material.task.names, last, error, self.skipped)
 
     def announce(self) -> None:
         """Say what is about to happen and how long it will take."""
-        study, lesson, held_out = self.study, self.study.lesson, self.study.lesson.held_out
+        lesson, material, held_out = self.lesson, self.lesson.material, self.lesson.material.held_out
         if self.skipped:
             self.note(f"{len(self.skipped)} photos that cannot be read are left out")
         if held_out is None and self.share > 0:
             self.note("no class has five photos: none is held out, so the accuracy stays unknown")
-        elif lesson.too_small:
-            self.note(f"too few photos to hold one out: {', '.join(lesson.too_small)}")
-        if study.epochs:
-            self.note(f"continuing after epoch {study.epochs}")
-        self.ending_seconds = study.estimate_ending()
+        elif material.too_small:
+            self.note(f"too few photos to hold one out: {', '.join(material.too_small)}")
+        if lesson.epochs:
+            self.note(f"continuing after epoch {lesson.epochs}")
+        self.ending_seconds = lesson.estimate_ending()
         self.progress(
             {
                 "event": "start",
-                "classes": list(lesson.task.names),
-                "again": list(lesson.again.values()),
-                "images": len(lesson.train.labels),
+                "classes": list(material.task.names),
+                "again": list(material.again.values()),
+                "images": len(material.train.labels),
                 "held_out": 0 if held_out is None else len(held_out.labels),
-                "epochs": study.planned,
-                "image_size": study.config.scenario.image_size,
-                "device": str(study.device),
-                "estimated_seconds": round(study.estimate() + self.ending_seconds, 3),
+                "epochs": lesson.planned,
+                "image_size": lesson.config.scenario.image_size,
+                "device": str(lesson.device),
+                "estimated_seconds": round(lesson.estimate() + self.ending_seconds, 3),
             }
         )
         self.last_epoch = time.monotonic()
-        self.first_epoch = (study.epochs, self.last_epoch)
+        self.first_epoch = (lesson.epochs, self.last_epoch)
 
     def after_epoch(self, epoch: Epoch, accuracy: float | None) -> None:
         assert self.first_epoch is not None
-        epochs, (before, since) = self.study.planned, self.first_epoch
+        epochs, (before, since) = self.lesson.planned, self.first_epoch
         self.last_epoch = time.monotonic()
         pace = (self.last_epoch - since) / (epoch.number - before)
         self.progress(
@@ -233,11 +248,11 @@ class Teaching:
         position = {
             "lesson": self.fingerprint,
             "facts": self.facts,
-            "classes": list(self.study.lesson.classes.values()),
+            "classes": list(self.lesson.material.classes.values()),
             "seconds": self.seconds(),
-            **self.study.position(),
+            **self.lesson.position(),
         }
-        self.checkpoints.save(position, self.study.state())
+        self.checkpoints.save(position, self.lesson.state())
         self.saved_at = time.monotonic()
 
     def restore(self) -> None:
@@ -252,7 +267,7 @@ class Teaching:
             return
         position = checkpoint.position
         if position["lesson"] == self.fingerprint:
-            self.study.resume(position, checkpoint.state)
+            self.lesson.resume(position, checkpoint.state)
             self.seconds_before = position["seconds"]
             return
         names = ", ".join(position["classes"])
@@ -286,7 +301,7 @@ def last_lesson(description: Mapping[str, Any]) -> set[str]:
     return {*description["tasks"][-1], *(name for names in again for name in names)}
 
 
-def facts_of(study: Study, photos: Photos, held_out: float, before: str | None) -> dict[str, str | None]:
+def facts_of(lesson: Lesson, photos: Photos, held_out: float, before: str | None) -> dict[str, str | None]:
     """All that makes a lesson what it is: pixels and their classes, settings, the model before it (by its digest)."""
     pixels = hashlib.sha256(json.dumps(photos.labels).encode())
     pixels.update(photos.pixels.numpy().data)
@@ -294,7 +309,7 @@ def facts_of(study: Study, photos: Photos, held_out: float, before: str | None) 
         "gcab": VERSION,
         "photos": pixels.hexdigest(),
         "model": before,
-        **{key: str(value) for key, _, value in leaves(study.config)},
+        **{key: str(value) for key, _, value in leaves(lesson.config)},
         "held_out": str(float(held_out)),
-        "patience": str(study.patience),
+        "patience": str(lesson.patience),
     }

@@ -40,11 +40,11 @@ def export_verb(verb: argparse.Namespace, console: Console) -> None:
     if verb.opset is not None and kind != "onnx":
         raise GcabError("--opset is for ONNX files: leave it out here.")
 
-    from gcab.classifier.learner import ContinualClassifier
+    from gcab.classifier.model import Classifier
     from gcab.cli.lesson_display import amount
     from gcab.export.writing import export_onnx, export_torch
 
-    model = ContinualClassifier.load(verb.model, device="cpu")
+    model = Classifier.load(verb.model, device="cpu")
     if kind == "onnx":
         done = export_onnx(model, verb.out, verb.with_preprocessing, verb.opset)
     else:

@@ -66,12 +66,12 @@ def share(text: str) -> float:
 
 def predict_verb(verb: argparse.Namespace, console: Console) -> int:
     from gcab.classifier.image_sources import STANDARD_INPUT, find_photos
-    from gcab.classifier.learner import ContinualClassifier
+    from gcab.classifier.model import Classifier
     from gcab.classifier.prediction import predict_files
 
     if STANDARD_INPUT in verb.images and sys.stdin.isatty():
         raise GcabError("'-' means standard input, where a terminal is: pipe an image or a list of paths to it.")
-    model = ContinualClassifier.load(verb.model, device=verb.device)
+    model = Classifier.load(verb.model, device=verb.device)
     top = min(verb.top, len(model.classes))
     photos = find_photos(verb.images, sys.stdin.buffer)
     predictions = predict_files(model, photos, verb.batch, top, verb.precision, verb.views)

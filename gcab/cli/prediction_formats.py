@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from gcab.classifier.learner import ContinualClassifier
+    from gcab.classifier.model import Classifier
     from gcab.classifier.prediction import Prediction
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet would run
@@ -25,7 +25,7 @@ HEADING = ("probability", "task", "unknown")  # each right-aligned under its wor
 class Format(ABC):
     """Writes one prediction after the other."""
 
-    def __init__(self, console: Console, errors: Console, model: "ContinualClassifier", top: int, limit: float) -> None:
+    def __init__(self, console: Console, errors: Console, model: "Classifier", top: int, limit: float) -> None:
         self.console, self.errors, self.model, self.top, self.limit = console, errors, model, top, limit
 
     @abstractmethod
@@ -70,7 +70,7 @@ class JsonLines(Format):
 class Csv(Format):
     """A row per image; cells that a spreadsheet would run as a formula begin with a '."""
 
-    def __init__(self, console: Console, errors: Console, model: "ContinualClassifier", top: int, limit: float) -> None:
+    def __init__(self, console: Console, errors: Console, model: "Classifier", top: int, limit: float) -> None:
         super().__init__(console, errors, model, top, limit)
         ranks = [f"{name}_{rank}" for rank in range(1, top + 1) for name in ("class", "probability", "task")]
         self.row("file", "unknown", "flagged", *ranks, "error")
@@ -93,7 +93,7 @@ class Csv(Format):
 class TableLines(Format):
     """A line per class, the image's name before the first; columns keep their width, so no line waits for the next."""
 
-    def __init__(self, console: Console, errors: Console, model: "ContinualClassifier", top: int, limit: float) -> None:
+    def __init__(self, console: Console, errors: Console, model: "Classifier", top: int, limit: float) -> None:
         super().__init__(console, errors, model, top, limit)
         longest = max(cell_len(visible(str(label))) for label in model.classes)
         self.name_width = min(max(longest, len("class")), LONGEST_NAME)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from gcab.classifier.calibration import FARTHEST, LONG_PATIENCE, PATIENCE, Calibration, certainty
-from gcab.classifier.learner import ContinualClassifier
+from gcab.classifier.model import Classifier
 from gcab.export.preprocessing import Preprocessing
 from gcab.methods.method import Method
 
@@ -15,7 +15,7 @@ from gcab.methods.method import Method
 class Exported(nn.Module):
     """The model from its input to its answers, on the CPU; it shares no tensor with the one it was made of."""
 
-    def __init__(self, model: ContinualClassifier, with_preprocessing: bool) -> None:
+    def __init__(self, model: Classifier, with_preprocessing: bool) -> None:
         super().__init__()
         predictor = model.method.predictor()
         self.predictor = copy.deepcopy(predictor if isinstance(predictor, nn.Module) else Predict(model.method))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from gcab.classifier.learner import ContinualClassifier
+from gcab.classifier.model import Classifier
 from gcab.errors import GcabError
 from gcab.export.exported import Exported
 from gcab.methods.method import Method
@@ -53,7 +53,7 @@ class Checked:
 
 
 def export_onnx(
-    model: ContinualClassifier, path: str | Path, with_preprocessing: bool = False, opset: int | None = None
+    model: Classifier, path: str | Path, with_preprocessing: bool = False, opset: int | None = None
 ) -> Checked:
     """Write one ONNX file that takes any number of images and carries `describe` as its metadata.
 
@@ -85,7 +85,7 @@ def export_onnx(
     return save_checked(target, graph.SerializeToString(), module, metadata, open_onnx)
 
 
-def export_torch(model: ContinualClassifier, path: str | Path, with_preprocessing: bool = False) -> Checked:
+def export_torch(model: Classifier, path: str | Path, with_preprocessing: bool = False) -> Checked:
     """Write a program for `torch.export.load`, with `describe` as JSON in its extra file `gcab.json`."""
     target, file = file_at(path), io.BytesIO()
     module, metadata = Exported(model, with_preprocessing), describe(model, with_preprocessing)
@@ -97,7 +97,7 @@ def export_torch(model: ContinualClassifier, path: str | Path, with_preprocessin
     return save_checked(target, file.getvalue(), module, metadata, open_torch)
 
 
-def describe(model: ContinualClassifier, with_preprocessing: bool) -> dict[str, str]:
+def describe(model: Classifier, with_preprocessing: bool) -> dict[str, str]:
     """What whoever runs the file has to know; lists are JSON."""
     setting, size = model.method.setting, model.image_size
     if with_preprocessing:

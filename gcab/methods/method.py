@@ -12,6 +12,7 @@ from gcab.data.tasks import Batch, Progress, Replay, Setting, Task, TaskImages, 
 from gcab.errors import GcabError
 from gcab.methods.gradients import Gradients
 from gcab.methods.memory import Memory
+from gcab.seeds import seeded
 
 
 class Method(nn.Module, ABC):
@@ -142,6 +143,12 @@ class Method(nn.Module, ABC):
     def tasks_of(self, number: int) -> str:
         """The tasks that the number in a tensor's name stands for, in words."""
         return f"task {number + 1}"
+
+
+def grow(method: Method, task: Task, seed: int) -> None:
+    """Add a task's parameters with the initial values its place in the run gives it."""
+    with seeded(seed, "grow", task.index):
+        method.grow(task)
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, first: int = 0) -> Tensor:

@@ -12,12 +12,11 @@ from gcab.data.augment import Channels
 from gcab.data.registry import dataset
 from gcab.data.tasks import Setting, Task
 from gcab.errors import GcabError
-from gcab.methods.method import Method
+from gcab.methods.method import Method, grow
 from gcab.methods.registry import method_named
 from gcab.model.eye import VERSION, EyeClassifier
 from gcab.runs.model import GENERATION, load_model, save_model
 from gcab.seeds import seeded
-from gcab.training.trainer import grow
 
 
 def build_method(config: RunConfig) -> Method:

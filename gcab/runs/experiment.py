@@ -19,18 +19,19 @@ from gcab.data.tasks import Task, TaskImages
 from gcab.errors import GcabError
 from gcab.evaluation.evaluate import Evaluator, accuracies
 from gcab.evaluation.metrics import results_from_records, summary, summary_of_view
-from gcab.methods.method import Method
+from gcab.methods.method import Method, grow
 from gcab.parallel.devices import suitable_threads
 from gcab.parallel.ranks import rank, world
 from gcab.records import Count, EpochRecord, FinalRecord
 from gcab.runs.assemble import build_method, load_method, save_method
-from gcab.runs.checkpoint import CheckpointStore
+from gcab.runs.checkpoint import Checkpoint, CheckpointStore
 from gcab.runs.environment import environment, hardware
 from gcab.runs.folder import RunFolder
 from gcab.runs.lock import RunLock
 from gcab.runs.shared import SharedRun
 from gcab.training.distributed import SharedAugment
-from gcab.training.trainer import Epoch, Halfway, Trainer, finish, grow
+from gcab.training.task import TaskTraining
+from gcab.training.trainer import Epoch, Trainer
 
 Observer = Callable[[dict[str, Any]], None]  # sees every record as it is written
 CHECKPOINT_SECONDS = 30.0
@@ -121,6 +122,7 @@ class Experiment:
             config.seed,
             lambda text: observe({"kind": "warning", "text": text}),
         )
+        self.training: TaskTraining | None = None  # of the task under way
         self.evaluator = make_evaluator(self.method, data, device)
         self.tasks = data.scenario.merged() if self.method.joint else data.scenario.tasks
         self.checkpoint_seconds = checkpoint_seconds
@@ -129,11 +131,11 @@ class Experiment:
 
     def finish(self) -> dict[str, Any]:
         """Every task that is left, then the final record."""
-        position, halfway = self.restore()
+        position, checkpoint = self.restore()
         for task in self.tasks[position:]:
             stream = self.data.scenario.open(task, self.data.train)
-            self.learn(task, stream, halfway)
-            halfway = None
+            self.learn(task, stream, checkpoint)
+            checkpoint = None
             stream.close()
             if task.index + 1 < len(self.tasks):
                 self.save(task.index + 1, epochs=0)
@@ -141,18 +143,19 @@ class Experiment:
         self.write(record)
         return dict(record)
 
-    def learn(self, task: Task, stream: TaskStream, halfway: Halfway | None) -> None:
+    def learn(self, task: Task, stream: TaskStream, checkpoint: Checkpoint | None) -> None:
         """One task from its first epoch (or where a checkpoint left it) to its saved model."""
         data, held_out = stream.train().divided(self.config.training.held_out if self.method.judged else 0.0)
-        if halfway is None:
+        if checkpoint is None:
             self.probe(task, data)
-            grow(self.method, task, self.config.seed)
-            self.method.begin_task(task)
-        self.trainer.fit(task, data, self.after_epoch, halfway)
-        ending = {"kind": "ending", "task": task.index + 1}  # for whoever watches, not for the log
-        finish(
-            self.method, task, data, self.config.seed, lambda share: self.observe({**ending, "share": share}), held_out
-        )
+        self.training = TaskTraining(self.trainer, task, data, held_out)
+        self.training.begin()
+        if checkpoint is not None:
+            self.training.resume(checkpoint.position["epoch"], checkpoint.state)
+        self.training.run(self.after_epoch)
+        ending = {"kind": "ending", "task": task.index + 1}  # for observers, not for the log
+        self.training.end(lambda share: self.observe({**ending, "share": share}))
+        self.training = None
         self.evaluate(task)
         if rank() == 0:
             save_method(self.run.model, self.method, self.config, self.tasks[: task.index + 1])
@@ -238,14 +241,13 @@ class Experiment:
             "metrics_bytes": self.run.metrics_bytes(),
             "seconds": self.seconds(),
         }
-        state: dict[str, Any] = {"method": dict(self.method.state_dict())}
-        if epochs and self.trainer.optimiser is not None:
-            state["optimiser"] = self.trainer.optimiser.state_dict()
+        under_way = self.training.state() if self.training is not None and epochs else None
+        state = under_way or {"method": dict(self.method.state_dict())}
         self.run.checkpoints.save_beside(position, state)
         self.saved_at = time.monotonic()
 
-    def restore(self) -> tuple[int, Halfway | None]:
-        """Continue from the newest intact checkpoint: (first task to train, its state if it was under way)."""
+    def restore(self) -> tuple[int, Checkpoint | None]:
+        """Continue from the newest intact checkpoint: (first task to train, the checkpoint if it was under way)."""
         store: CheckpointStore = self.run.checkpoints
         checkpoint, warnings = store.load_latest()
         for warning in warnings:
@@ -254,15 +256,14 @@ class Experiment:
             self.run.truncate_metrics(0)
             return 0, None
         position, epochs = checkpoint.position["task"], checkpoint.position["epoch"]
-        for task in self.tasks[: position + (epochs > 0)]:
+        for task in self.tasks[:position]:
             grow(self.method, task, self.config.seed)
-        if epochs:
-            self.method.begin_task(self.tasks[position])
-        self.method.load_state_dict(checkpoint.state["method"], strict=True)
+        if not epochs:
+            self.method.load_state_dict(checkpoint.state["method"], strict=True)
         self.run.truncate_metrics(checkpoint.position["metrics_bytes"])
         self.seconds_before = checkpoint.position["seconds"]
         self.observe({"kind": "resumed", "task": position + 1, "epoch": epochs})
-        return position, Halfway(epochs, checkpoint.state["optimiser"]) if epochs else None
+        return position, checkpoint if epochs else None
 
 
 def data_of(run: RunFolder, config: RunConfig, root: Path | None) -> Data:

@@ -7,7 +7,7 @@ from typing import IO
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
-from gcab.classifier.lesson import NAMED
+from gcab.classifier.photos import NAMED
 from gcab.data.decode import FORMATS, read_image
 from gcab.errors import GcabError
 from gcab.serve.limits import Limits, RequestError

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gcab.classifier.calibration import FLAGGED
-from gcab.classifier.learner import ContinualClassifier
+from gcab.classifier.model import Classifier
 from gcab.classifier.prediction import Precision
 from gcab.errors import GcabError
 from gcab.fast.inference import fast_predictor
@@ -43,7 +43,7 @@ class Scores:
 class ServedModel:
     """One generation; to change the model, the server takes another object."""
 
-    def __init__(self, classifier: ContinualClassifier, inference: Inference) -> None:
+    def __init__(self, classifier: Classifier, inference: Inference) -> None:
         self.method, self.device = classifier.method, classifier.device
         self.image_size, self.calibration = classifier.image_size, classifier.calibration
         self.generation, self.digest = classifier.generation or 0, classifier.digest or ""
@@ -58,7 +58,7 @@ class ServedModel:
     @classmethod
     def load(cls, folder: Path, inference: Inference) -> "ServedModel":
         """The current model of a folder, tried out on blank images."""
-        model = cls(ContinualClassifier.load(folder, device=inference.device), inference)
+        model = cls(Classifier.load(folder, device=inference.device), inference)
         blank = torch.zeros(SIZES[-1], 3, model.image_size, model.image_size, dtype=torch.uint8)
         try:
             # Compiling and recording take their time now, not in the first request; a GPU records each size by itself.

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gcab.classifier.audit import OWN_FILES
-from gcab.classifier.learner import ContinualClassifier
+from gcab.classifier.model import Classifier
 from gcab.classifier.model_folder import ModelFolder
 from gcab.errors import GcabError
 from gcab.runs.files import saving
@@ -50,7 +50,7 @@ class Workplace:
             return
         if self.folder.digest != self.before:
             raise GcabError("the model's folder was moved or changed during the lesson: teach again.")
-        self.folder.write(ContinualClassifier.load(self.copy.path, "cpu").save)
+        self.folder.write(Classifier.load(self.copy.path, "cpu").save)
 
 
 @contextlib.contextmanager

@@ -108,12 +108,6 @@ def require_finite(losses: Tensor, task: Task, epoch: int) -> None:
         raise DivergedError(f"the loss became {value} in task {task.index + 1}, epoch {epoch + 1}, step {step + 1}")
 
 
-def grow(method: Method, task: Task, seed: int) -> None:
-    """Add a task's parameters with the initial values its place in the run gives it."""
-    with seeded(seed, "grow", task.index):
-        method.grow(task)
-
-
 def finish(
     method: Method,
     task: Task,

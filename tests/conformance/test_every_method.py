@@ -30,13 +30,13 @@ from gcab.data.augment import Augment
 from gcab.data.scenario import ClosedTaskError
 from gcab.data.tasks import Progress, Task, TaskImages
 from gcab.methods.gcab import Gcab
-from gcab.methods.method import Method, state_bytes
+from gcab.methods.method import Method, grow, state_bytes
 from gcab.methods.registry import methods
 from gcab.runs.assemble import build_method, load_method
 from gcab.runs.experiment import Experiment, run_experiment
 from gcab.runs.folder import RunFolder
 from gcab.training.step import Step
-from gcab.training.trainer import Epoch, Trainer, finish, grow
+from gcab.training.trainer import Epoch, Trainer, finish
 
 PROFILES, SWITCHES = profile_cases(), switch_cases()
 

@@ -11,9 +11,9 @@ from gcab.data.augment import Augment
 from gcab.data.tasks import Setting, Task, TaskImages
 from gcab.methods.gcab import Gcab, GcabOptions
 from gcab.methods.gcab_fast import GcabFast, distill, fast_options
-from gcab.methods.method import Method
+from gcab.methods.method import Method, grow
 from gcab.model.encoder import EncoderConfig
-from gcab.training.trainer import Trainer, finish, grow
+from gcab.training.trainer import Trainer, finish
 
 IMAGE_SIZE, WIDTH, HIDDEN = 8, 20, 40
 SETTING = Setting(

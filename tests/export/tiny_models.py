@@ -13,8 +13,9 @@ from gcab.classifier.learner import ContinualClassifier
 from gcab.config import resolve
 from gcab.data.tasks import Task, TaskImages
 from gcab.methods.gcab import Gcab
+from gcab.methods.method import grow
 from gcab.runs.assemble import build_method, save_method
-from gcab.training.trainer import finish, grow
+from gcab.training.trainer import finish
 
 SIZE = 16
 TINY = {

@@ -11,10 +11,10 @@ from gcab.data.tasks import Task, TaskImages
 from gcab.errors import GcabError
 from gcab.fast.inference import LARGEST, fast_predictor
 from gcab.methods.gcab import Gcab
-from gcab.methods.method import Method
+from gcab.methods.method import Method, grow
 from gcab.profiles import PROFILES
 from gcab.runs.assemble import build_method
-from gcab.training.trainer import finish, grow
+from gcab.training.trainer import finish
 
 FLOAT32, BFLOAT16 = 1e-5, 5e-2  # of the largest logit
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]

@@ -9,9 +9,8 @@ from torch import nn
 from gcab.config import resolve
 from gcab.data.tasks import Batch, Progress, Task, TaskImages
 from gcab.fast.low_precision import CastAll, LowPrecision, exchanged, linear_weights, lowered
-from gcab.methods.method import Method
+from gcab.methods.method import Method, grow
 from gcab.runs.assemble import build_method
-from gcab.training.trainer import grow
 
 TINY = {"encoder.width": 16, "encoder.blocks": 2, "encoder.drop_path": 0.0}
 PROGRESS = Progress(torch.tensor(3), 10)

@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 import gcab
 from gcab import ContinualClassifier
 from gcab.classifier.calibration import Calibration
-from gcab.classifier.lesson import logits_of
+from gcab.classifier.logits import logits_of
 from gcab.classifier.model_folder import ModelFolder
 from gcab.cli.main import main
 from gcab.data.arrays import as_images
@@ -37,9 +37,7 @@ def taught(**changes: Any) -> ContinualClassifier:
 
 
 def same_weights(one: ContinualClassifier, other: ContinualClassifier) -> bool:
-    assert one._method is not None
-    assert other._method is not None
-    ours, theirs = one._method.state_dict(), other._method.state_dict()
+    ours, theirs = one.method.state_dict(), other.method.state_dict()
     return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
@@ -346,7 +344,7 @@ def test_what_a_model_says_about_itself() -> None:
         (1, 2, ("fir", "oak", "yew")),
     ]
     assert (model.image_size, model.generation) == (8, None)
-    assert model.method is model._method
+    assert model.method is model.known.method
     assert model.taught[1].accuracy is None
     assert model.unknown(IMAGES[:2]).tolist() == [0, 0]
 

@@ -10,10 +10,10 @@ from gcab.classifier.audit import UNKNOWN, belongs, purpose, stored_images
 from gcab.config import resolve
 from gcab.data.tasks import Task, TaskImages
 from gcab.methods.gcab_fast import GcabFast, merge
-from gcab.methods.method import Method
+from gcab.methods.method import Method, grow
 from gcab.methods.registry import methods
 from gcab.runs.assemble import build_method
-from gcab.training.trainer import finish, grow
+from gcab.training.trainer import finish
 
 METHODS = sorted(methods())
 PROFILES = ["extended", "official", "paper"]

@@ -133,7 +133,7 @@ def interrupt_lesson(model: Path, world: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gcab.classifier.lesson.Study.run", stop)
+        patch.setattr("gcab.classifier.lesson.Lesson.run", stop)
         assert main(["learn", str(model), str(world / "week2"), "--device", "cpu"]) == 130
 
 

@@ -14,8 +14,9 @@ from teaching_photos import SMALL, WEEK1, WEEK2, make_shapes
 
 import gcab
 from gcab import ContinualClassifier, ModelFolder
-from gcab.classifier.lesson import Photos, Study
+from gcab.classifier.lesson import Lesson
 from gcab.classifier.overview import overview
+from gcab.classifier.photos import Photos
 from gcab.classifier.teaching import Event, Result, Teaching, teach
 from gcab.errors import GcabError
 from gcab.methods.gcab_fast import GcabFast
@@ -75,7 +76,7 @@ def stop_after(epochs: int) -> Callable[[Event], None]:
 def accuracies_of(monkeypatch: pytest.MonkeyPatch, values: list[float]) -> None:
     """Held-out accuracies by epoch, whatever the images say."""
     left = iter([0.0, *values])  # the first is the estimate's
-    monkeypatch.setattr(Study, "accuracy", lambda *_: next(left))
+    monkeypatch.setattr(Lesson, "accuracy", lambda *_: next(left))
 
 
 def test_a_model_is_made_and_taught_more(model: Path, photos: Path) -> None:
@@ -99,17 +100,17 @@ def test_the_recorded_accuracy_and_calibration_are_those_of_the_held_out_photos(
     learner = ContinualClassifier.load(model, device="cpu")
     files = sorted((photos / "week2").rglob("*.png"))
     pixels = np.stack([np.asarray(Image.open(file)) for file in files])
-    lesson, _, _ = learner.prepare(pixels, [file.parent.name for file in files], 0.2)
-    assert lesson.held_out is not None
+    held_out = learner.lesson(pixels, [file.parent.name for file in files], 0.2, None).material.held_out
+    assert held_out is not None
     learn(model, photos / "week2")
     learner = ContinualClassifier.load(model, device="cpu")
-    logits = learner.logits(lesson.held_out.images)
-    right = (logits.argmax(dim=1) == lesson.held_out.labels).double().mean()
+    logits = learner.logits(held_out.images)
+    right = (logits.argmax(dim=1) == held_out.labels).double().mean()
     assert learner.taught[1].accuracy == pytest.approx(100 * float(right))
     assert learner.calibration.images == 4 + 6
     expected = (logits.double() / learner.calibration.temperature).softmax(dim=1)
-    np.testing.assert_allclose(learner.predict_proba(lesson.held_out.images), expected, rtol=1e-4)
-    assert (learner.unknown(lesson.held_out.images) <= 1).all()
+    np.testing.assert_allclose(learner.predict_proba(held_out.images), expected, rtol=1e-4)
+    assert (learner.unknown(held_out.images) <= 1).all()
 
 
 def test_the_photos_are_learned(tmp_path: Path) -> None:
@@ -192,7 +193,7 @@ def test_the_estimate_changes_nothing(
 ) -> None:
     other = shutil.copytree(model, tmp_path / "other")
     learn(model, photos / "week2")
-    monkeypatch.setattr(Study, "estimate", lambda _: 1.0)
+    monkeypatch.setattr(Lesson, "estimate", lambda _: 1.0)
     learn(other, photos / "week2")
     assert weights(model) == weights(other)
 
@@ -234,9 +235,9 @@ def test_the_best_epoch_is_kept_and_of_equals_the_last(
 ) -> None:
     states: list[dict[str, torch.Tensor]] = []
     ended: list[dict[str, torch.Tensor]] = []
-    intact = Study.after_epoch
+    intact = Lesson.after_epoch
 
-    def after_epoch(self: Study, epoch: Any) -> bool:
+    def after_epoch(self: Lesson, epoch: Any) -> bool:
         states.append({name: value.clone() for name, value in self.method.state_dict().items()})
         return intact(self, epoch)
 
@@ -244,7 +245,7 @@ def test_the_best_epoch_is_kept_and_of_equals_the_last(
         ended.append(dict(method.state_dict()))
 
     accuracies_of(monkeypatch, [50, 60, 60, 40])
-    monkeypatch.setattr(Study, "after_epoch", after_epoch)
+    monkeypatch.setattr(Lesson, "after_epoch", after_epoch)
     monkeypatch.setattr("gcab.classifier.lesson.finish", finish)
     learn(model, photos / "week2", epochs=4, patience=3)
     [kept] = ended

@@ -8,14 +8,14 @@ import torch
 from gcab.config import resolve
 from gcab.data.augment import Augment
 from gcab.data.tasks import Task, TaskImages
-from gcab.methods.method import Method
+from gcab.methods.method import Method, grow
 from gcab.runs.assemble import build_method
 from gcab.seeds import seeded
 from gcab.training.feed import Feed
 from gcab.training.recorded import RecordedSteps
 from gcab.training.schedule import make_optimiser
 from gcab.training.step import PlainSteps, Step
-from gcab.training.trainer import finish, grow
+from gcab.training.trainer import finish
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 STEPS, BATCH, EPOCHS = 20, 128, 10  # 200 steps in all

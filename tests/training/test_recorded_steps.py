@@ -11,14 +11,13 @@ from gcab.data.augment import Augment
 from gcab.data.tasks import Task, TaskImages
 from gcab.fast.compiling import compiled
 from gcab.fast.graphs import unchanged
-from gcab.methods.method import Method
+from gcab.methods.method import Method, grow
 from gcab.runs.assemble import build_method
 from gcab.seeds import seeded
 from gcab.training.feed import Feed
 from gcab.training.recorded import RecordedSteps, make_steps
 from gcab.training.schedule import make_optimiser
 from gcab.training.step import PlainSteps, Step, Steps
-from gcab.training.trainer import grow
 
 TINY = {
     "encoder.width": 16,

@@ -15,9 +15,10 @@ from gcab.data.augment import Augment, AugmentConfig, Choices
 from gcab.data.tasks import Batch, Progress, Task, TaskImages
 from gcab.errors import GcabError
 from gcab.methods.gradients import Gradients
+from gcab.methods.method import grow
 from gcab.parallel.devices import suitable_threads
 from gcab.training.schedule import TrainingConfig, make_optimiser
-from gcab.training.trainer import Epoch, Halfway, Trainer, finish, grow, require_finite
+from gcab.training.trainer import Epoch, Halfway, Trainer, finish, require_finite
 
 CPU = torch.device("cpu")
 FIRST, TASK = Task(0, 0, ("a", "b")), Task(1, 2, ("c", "d"))

@@ -1,0 +1,205 @@
+"""A model that has learned some classes: it predicts, and is saved and loaded."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gcab.classifier.calibration import Calibration
+from gcab.classifier.logits import logits_of
+from gcab.classifier.model_folder import ModelFolder, number_of
+from gcab.config import RunConfig
+from gcab.data.arrays import Images, as_images
+from gcab.data.tasks import Task
+from gcab.errors import GcabError
+from gcab.fast.inference import with_views
+from gcab.methods.method import Method
+from gcab.parallel.devices import choose_device
+from gcab.runs.assemble import load_method, save_method
+
+Label = str | int
+
+
+@dataclass(frozen=True)
+class Taught:
+    """How one task was learned; None where it is not known, as for models of a run."""
+
+    classes: int
+    images: int | None = None
+    held_out: int | None = None
+    accuracy: float | None = None  # per cent of held-out images, told apart among all classes when learned
+    epochs: int | None = None
+    seconds: float | None = None
+    when: str | None = None  # ISO 8601
+    lesson: str | None = None  # names its photos, its settings and the model before it, as `gcab.classifier.teaching`
+    again: tuple[str, ...] = ()  # classes known before of which there were more images
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """All that a model is after its last change; the next change makes another one."""
+
+    method: Method
+    config: RunConfig
+    tasks: tuple[Task, ...] = ()
+    labels: tuple[Label, ...] = ()  # of all classes, as they were given
+    taught: tuple[Taught, ...] = ()  # one for each task
+    calibration: Calibration = field(default_factory=Calibration)
+    generation: int | None = None  # of a model folder
+    digest: str | None = None  # of the weights it was loaded from
+
+    def become(self, method: Method, config: RunConfig, calibration: Calibration, **changes: Any) -> "Knowledge":
+        """With another network, which no folder holds yet."""
+        return replace(
+            self,
+            method=method.eval(),
+            config=config,
+            calibration=calibration,
+            generation=None,
+            digest=None,
+            **changes,
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write `model.json` and `weights.safetensors`."""
+        extra = {
+            "labels": list(self.labels),
+            "taught": [asdict(entry) for entry in self.taught],
+            "calibration": self.calibration.to_dict(),
+        }
+        save_method(folder, self.method, self.config, self.tasks, extra)
+
+    @classmethod
+    def read(cls, folder: Path, device: torch.device) -> "Knowledge":
+        """From a folder with `model.json` and `weights.safetensors` inside."""
+        method, config, description = load_method(folder)
+        tasks = tasks_of(description["tasks"])
+        names = [name for task in tasks for name in task.names]
+        entries = description.get("taught", [{"classes": task.classes} for task in tasks])
+        calibration = description.get("calibration", Calibration().to_dict())
+        return cls(
+            method.to(device),
+            config,
+            tasks,
+            tuple(description.get("labels", names)),
+            tuple(_taught(entry) for entry in entries),
+            Calibration.from_dict(calibration),
+            number_of(folder),
+            description["weights"],
+        )
+
+
+class Classifier:
+    """Says what is on images; `ContinualClassifier` is one that can learn more."""
+
+    def __init__(self, known: Knowledge | None, device: torch.device) -> None:
+        self.device = device
+        self._known = known  # None: nothing yet
+        self._predict: Callable[[Tensor], Tensor] | None = None  # made when it is first needed
+
+    @property
+    def known(self) -> Knowledge:
+        """All that it has learned."""
+        if self._known is None:
+            raise GcabError("this model has learned nothing yet: call learn first.")
+        return self._known
+
+    @property
+    def classes(self) -> list[Label]:
+        """Every class learned, in the order of `predict_proba`'s columns."""
+        return [] if self._known is None else list(self._known.labels)
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The groups of classes in the order they were learned."""
+        return () if self._known is None else self._known.tasks
+
+    @property
+    def taught(self) -> tuple[Taught, ...]:
+        """How each task was learned."""
+        return () if self._known is None else self._known.taught
+
+    @property
+    def method(self) -> Method:
+        """The method with all it remembers."""
+        return self.known.method
+
+    @property
+    def config(self) -> RunConfig:
+        """Every setting."""
+        return self.known.config
+
+    @property
+    def image_size(self) -> int:
+        """The side, in pixels, that every image is brought to."""
+        return self.config.scenario.image_size
+
+    @property
+    def calibration(self) -> Calibration:
+        """How far the probabilities are to be trusted; plain where no images were ever held out."""
+        return Calibration() if self._known is None else self._known.calibration
+
+    @property
+    def generation(self) -> int | None:
+        """Which generation of a model folder this is; None for a model in memory."""
+        return None if self._known is None else self._known.generation
+
+    @property
+    def digest(self) -> str | None:
+        """The sum of the weights this was loaded from; None for a model in memory."""
+        return None if self._known is None else self._known.digest
+
+    def predict(self, images: Images, views: int = 1) -> np.ndarray[Any, Any]:
+        """The most probable class of each image; with two `views` its mirror image is looked at, too."""
+        best = self.logits(images, views).argmax(dim=1).tolist()
+        return np.array([self.known.labels[index] for index in best])
+
+    def predict_proba(self, images: Images, views: int = 1) -> np.ndarray[Any, Any]:
+        """Calibrated probabilities (n, classes), columns in the order of `classes`."""
+        return self.calibration.probabilities(self.logits(images, views)).numpy()
+
+    def unknown(self, images: Images) -> np.ndarray[Any, Any]:
+        """(n,) from 0 to 1: the share of known images that look more familiar; zeros where too few were held out."""
+        return self.calibration.unknown(self.logits(images)).numpy()
+
+    def logits(self, images: Images, views: int = 1) -> Tensor:
+        """(n, classes) on the host, before calibration."""
+        method, pixels = self.method, as_images(images, self.image_size)
+        if self._predict is None:
+            with torch.autocast(self.device.type, enabled=False):  # it outlives the caller's precision
+                self._predict = method.predictor()
+        return logits_of(method, pixels, self.device, with_views(self._predict, method.setting, views))
+
+    def save(self, folder: str | Path) -> None:
+        """Write `model.json` and `weights.safetensors`; no image is among them, but for methods made to store some."""
+        if self._known is None:
+            raise GcabError("this model has learned nothing yet: there is nothing to save.")
+        self._known.save(Path(folder))
+
+    @classmethod
+    def load(cls, folder: str | Path, device: str = "auto") -> Self:
+        """A saved model, the current one of a model folder or that of a run, ready to predict."""
+        chosen = choose_device(device)
+        known = ModelFolder(folder).read(lambda place: Knowledge.read(place, chosen))
+        return cls._of(known, chosen)
+
+    @classmethod
+    def _of(cls, known: Knowledge, device: torch.device) -> Self:
+        return cls(known, device)
+
+
+def tasks_of(names: Sequence[Sequence[str]]) -> tuple[Task, ...]:
+    """The tasks with these classes, one after another; one may have none left."""
+    firsts = [0, *accumulate(map(len, names))]
+    return tuple(Task(index, firsts[index], tuple(its)) for index, its in enumerate(names))
+
+
+def _taught(entry: Mapping[str, Any]) -> Taught:
+    """Read with what this version knows, so that a later one may add to it."""
+    found = Taught(**{item.name: entry[item.name] for item in fields(Taught) if item.name in entry})
+    return replace(found, again=tuple(found.again))

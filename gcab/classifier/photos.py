@@ -1,0 +1,71 @@
+"""The photos of a lesson: read from files into memory, at the size that the model looks at."""
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median_low
+
+import torch
+from torch import Tensor
+
+from gcab.data.arrays import natural_size
+from gcab.data.decode import read_image
+from gcab.errors import GcabError
+
+NAMED = 5  # unreadable photos that a sentence names
+SAMPLE = 25  # photos that decide on the size
+
+
+@dataclass(frozen=True)
+class Photos:
+    """The photos of a lesson in memory."""
+
+    pixels: Tensor  # (n, 3, size, size) bytes
+    labels: list[str]
+    unreadable: tuple[str, ...]  # a sentence for each that is left out
+
+    @classmethod
+    def read(cls, files: Sequence[Path], names: Sequence[str], size: int, skip_unreadable: bool) -> "Photos":
+        """All that can be read; the others are a reason to stop, unless they are to be skipped."""
+
+        def read(file: Path) -> Tensor | str:
+            try:
+                return read_image(file, size)
+            except GcabError as problem:
+                return str(problem).rstrip(".")
+
+        with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+            found = list(zip(pool.map(read, files), names, strict=True))
+        unreadable = tuple(sentence for sentence, _ in found if isinstance(sentence, str))
+        if unreadable and not skip_unreadable:
+            raise GcabError(refusal(unreadable, len(files)))
+        labels = [name for image, name in found if isinstance(image, Tensor)]
+        lost = sorted(set(names) - set(labels))
+        if lost:
+            raise GcabError(f"no photo of the class '{lost[0]}' can be read: add some or remove its folder.")
+        return cls(torch.stack([image for image, _ in found if isinstance(image, Tensor)]), labels, unreadable)
+
+
+def common_size(files: Sequence[Path]) -> int:
+    """The size that suits most photos, judged by a few of them from all classes."""
+    sizes = []
+    for file in (*files[:: max(1, len(files) // SAMPLE)], *files):
+        with suppress(GcabError):
+            sizes.append(natural_size([file]))
+        if len(sizes) == min(SAMPLE, len(files)):
+            break
+    if not sizes:
+        raise GcabError(f"not one of {len(files)} photos can be read: check that they are images.")
+    return median_low(sizes)
+
+
+def refusal(unreadable: Sequence[str], total: int) -> str:
+    """One sentence about photos that stop a lesson."""
+    more = f"; and {len(unreadable) - NAMED} more" if len(unreadable) > NAMED else ""
+    return (
+        f"{len(unreadable)} of {total} photos cannot be read, so nothing was learned ({'; '.join(unreadable[:NAMED])}"
+        f"{more}): repair or remove them, or leave them out with --skip-unreadable."
+    )

@@ -1,0 +1,41 @@
+"""One task from its first epoch to its end, the same for a run and for a lesson."""
+
+from collections.abc import Callable
+from typing import Any
+
+from gcab.data.tasks import Task, TaskImages, Watch, ignore
+from gcab.methods.method import grow
+from gcab.training.trainer import Epoch, Halfway, Trainer, finish
+
+
+class TaskTraining:
+    """A method on its way through a task; with `state` in a checkpoint it can stop and go on later, bit for bit."""
+
+    def __init__(self, trainer: Trainer, task: Task, train: TaskImages, held_out: TaskImages | None) -> None:
+        self.trainer, self.method = trainer, trainer.method
+        self.task, self.train, self.held_out = task, train, held_out
+        self.halfway: Halfway | None = None
+
+    def begin(self) -> None:
+        """Let the method grow; also before `resume`, which needs the method in the shape of this task."""
+        grow(self.method, self.task, self.trainer.seed)
+        self.method.begin_task(self.task)
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint after an epoch needs."""
+        optimiser = self.trainer.optimiser
+        assert optimiser is not None, "no epoch has been trained"
+        return {"method": dict(self.method.state_dict()), "optimiser": optimiser.state_dict()}
+
+    def resume(self, epochs: int, state: dict[str, Any]) -> None:
+        """Stand where a checkpoint stood after so many epochs."""
+        self.method.load_state_dict(state["method"], strict=True)
+        self.halfway = Halfway(epochs, state["optimiser"])
+
+    def run(self, after_epoch: Callable[[Epoch], bool | None]) -> None:
+        """All epochs that are left, unless the callback ends them by returning true."""
+        self.trainer.fit(self.task, self.train, after_epoch, self.halfway)
+
+    def end(self, watch: Watch = ignore) -> None:
+        """The method's last sight of the images."""
+        finish(self.method, self.task, self.train, self.trainer.seed, watch, self.held_out)
