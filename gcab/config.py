@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -158,7 +159,20 @@ def to_dict(config: RunConfig) -> dict[str, Any]:
 def from_dict(stored: Mapping[str, Any]) -> RunConfig:
     """The configuration of a stored run or model."""
     base = RunConfig(options=method_named(stored["method"]).Options())
-    return _fill(base, stored, "")
+    config: RunConfig = _fill(base, stored, "")
+    config.check()
+    return config
+
+
+def fits(value: Any, kind: Any) -> bool:
+    """Whether a stored value is of a setting's type."""
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if get_origin(kind) is tuple:
+        return isinstance(value, tuple) and all(fits(item, int) for item in value)
+    if kind is float:
+        return fits(value, int) or (isinstance(value, float) and math.isfinite(value))
+    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
 
 
 def _fill(config: Any, stored: Mapping[str, Any], prefix: str) -> Any:
@@ -166,14 +180,17 @@ def _fill(config: Any, stored: Mapping[str, Any], prefix: str) -> Any:
     for name in stored:
         if name not in names:
             raise unknown("setting", prefix + name, names)
-    values = {
-        name: _fill(getattr(config, name), value, f"{prefix}{name}.")
-        if dataclasses.is_dataclass(getattr(config, name))
-        else tuple(value)
-        if isinstance(value, list)
-        else value
-        for name, value in stored.items()
-    }
+    hints, values = get_type_hints(type(config)), {}
+    for name, value in stored.items():
+        inner, key = getattr(config, name), prefix + name
+        if dataclasses.is_dataclass(inner):
+            if not isinstance(value, Mapping):
+                raise GcabError(f"{key} is {value!r}: it must be a group of settings.")
+            values[name] = _fill(inner, value, f"{key}.")
+            continue
+        values[name] = tuple(value) if isinstance(value, list) else value
+        if not fits(values[name], hints[name]):
+            raise GcabError(f"{key} is {value!r}: it must be {describe_type(hints[name])}.")
     return dataclasses.replace(config, **values)
 
 

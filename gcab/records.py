@@ -6,9 +6,21 @@ version may add to it.
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from types import UnionType
-from typing import Any, Literal, NewType, NotRequired, TypedDict, get_args, get_origin, get_type_hints, is_typeddict
+from typing import (
+    Any,
+    Literal,
+    NewType,
+    NotRequired,
+    TypedDict,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 Count = NewType("Count", int)  # from 1
 Natural = NewType("Natural", int)  # from 0
@@ -251,9 +263,9 @@ def flaws(value: Any, kind: Any, place: str = "") -> Iterator[str]:
     """Where JSON is not of a type, each with its dotted place."""
     origin, inner = get_origin(kind), get_args(kind)
     below = f"{place}." if place else ""
-    if kind is Any or (origin is UnionType and value is None and type(None) in inner):
+    if kind is Any or (value is None and type(None) in inner):
         return
-    if origin is UnionType:
+    if origin in (Union, UnionType):
         if not any(is_plain(value, other) for other in inner):
             yield from flaws(value, inner[0], place)
     elif origin is Literal:
@@ -291,12 +303,14 @@ def model_flaws(description: Any) -> Iterator[str]:
     yield from found
     if found:
         return
+    if not re.fullmatch("[0-9a-f]{64}", description["weights"]):
+        yield f"weights is {shortened(description['weights'])}, not a SHA-256"
     classes = [len(names) for names in description["tasks"]]
     for name in ("mean", "std"):
         if len(description[name]) != 3:
             yield f"{name} has {len(description[name])} values for 3 channels"
-    if not description["tasks"]:
-        yield "tasks is empty"
+    if not any(classes):
+        yield "tasks has no class"
     if len(description.get("labels", range(sum(classes)))) != sum(classes):
         yield f"labels has {len(description['labels'])} entries for {sum(classes)} classes"
     if "taught" in description and [entry["classes"] for entry in description["taught"]] != classes:

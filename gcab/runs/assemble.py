@@ -15,7 +15,7 @@ from gcab.errors import GcabError
 from gcab.methods.method import Method, grow
 from gcab.methods.registry import method_named
 from gcab.model.eye import VERSION, EyeClassifier
-from gcab.runs.model import GENERATION, load_model, save_model
+from gcab.runs.model import GENERATION, DamagedError, load_model, save_model
 from gcab.seeds import seeded
 
 
@@ -78,6 +78,13 @@ def load_method(folder: Path) -> tuple[Method, RunConfig, dict[str, Any]]:
         )
     try:
         config = from_dict(description["config"])
+    except GcabError as problem:
+        raise DamagedError(
+            f"{folder}/model.json is damaged ({str(problem).rstrip('.')}): restore it from a copy."
+        ) from None
+    if description["image_size"] != config.scenario.image_size:
+        raise DamagedError(f"{folder}/model.json contradicts itself in image_size: restore it from a copy.")
+    try:
         info = dataset(config.scenario.dataset)
         mean, std = (tuple(description.get(key, of_data)) for key, of_data in (("mean", info.mean), ("std", info.std)))
         method = _build(config, mean, std)
@@ -87,7 +94,7 @@ def load_method(folder: Path) -> tuple[Method, RunConfig, dict[str, Any]]:
             first += len(names)
         method.load_state_dict(tensors, strict=True)
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError):
-        raise GcabError(
+        raise DamagedError(
             f"{folder}/model.json does not fit its weights: it is damaged, restore it from a copy."
         ) from None
     return method.eval(), config, description

@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from gcab.errors import GcabError
+from gcab.records import model_flaws
 from gcab.runs.files import saving, sha256, sync_folder, write_bytes, write_json
 from gcab.version import VERSION
 
@@ -75,12 +76,15 @@ def read_description(folder: Path) -> dict[str, Any]:
     rescue_interrupted(folder.resolve())
     with reading(folder):
         description: dict[str, Any] = json.loads((folder / "model.json").read_text())
-        if description["format"] != FORMAT:
-            raise GcabError(
-                f"{folder} has model format {description['format']}, this gcab {VERSION} reads format {FORMAT}: "
-                "use the version that wrote it."
-            )
-        return description
+    written = description.get("format") if isinstance(description, dict) else None
+    if isinstance(written, int) and written != FORMAT:
+        raise GcabError(
+            f"{folder} has model format {written}, this gcab {VERSION} reads format {FORMAT}: "
+            "use the version that wrote it."
+        )
+    for flaw in model_flaws(description):
+        raise DamagedError(f"the model in {folder} is damaged ({flaw}): restore it from a copy.")
+    return description
 
 
 @contextlib.contextmanager
@@ -94,7 +98,7 @@ def reading(folder: Path) -> Iterator[None]:
     except OSError as error:
         hint = "change its permissions" if isinstance(error, PermissionError) else "check the path"
         raise GcabError(f"the model in {folder} cannot be read ({error.strerror}): {hint}.") from None
-    except (ValueError, KeyError, TypeError, SafetensorError):
+    except (ValueError, KeyError, TypeError, RecursionError, SafetensorError):
         raise DamagedError(f"the model in {folder} is damaged: restore it from a copy.") from None
 
 

@@ -1,0 +1,100 @@
+"""A model.json is checked whole before anything is used: a change in it is harmless, or refused in a sentence."""
+
+import copy
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gcab.classifier.audit import audit
+from gcab.classifier.model import Classifier
+from gcab.classifier.overview import overview
+from gcab.errors import GcabError
+
+STORED = Path(__file__).parent / "models" / "0.1.0" / "model"
+STRANGE: tuple[Any, ...] = (None, True, -1, 0, 10**9, 1.5, float("nan"), "x", [], {}, [[]])
+
+
+def leaves(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The way to everything in a JSON value, whole lists and objects included."""
+    yield way
+    if isinstance(value, dict):
+        for key in value:
+            yield from leaves(value[key], (*way, key))
+    elif isinstance(value, list):
+        for index in range(len(value)):
+            yield from leaves(value[index], (*way, index))
+
+
+def changed(description: Any, way: tuple[Any, ...], new: Any) -> Any:
+    if not way:
+        return new
+    description = copy.deepcopy(description)
+    inner = description
+    for key in way[:-1]:
+        inner = inner[key]
+    inner[way[-1]] = new
+    return description
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(STORED, tmp_path / "model"))
+
+
+def outcome(model: Path) -> str | None:
+    """What a reader is told; None if nothing is wrong."""
+    try:
+        overview(model)
+        audit(model)
+    except GcabError as problem:
+        return str(problem)
+    return None
+
+
+def test_single_changes_are_harmless_or_refused(model: Path) -> None:
+    description = json.loads((STORED / "model.json").read_text())
+    assert outcome(model) is None
+    refused = 0
+    for way in leaves(description):
+        if len(way) > 1 and way[0] == "config":
+            continue  # the next test has these
+        for new in STRANGE:
+            (model / "model.json").write_text(json.dumps(changed(description, way, new)))
+            said = outcome(model)
+            refused += said is not None
+            if way[:1] in (("mean",), ("std",), ("image_size",), ("tasks",), ("weights",)) and said is None:
+                harmless = way[0] in ("mean", "std") and new in (1.5, 10**9, -1, 0) and not isinstance(new, bool)
+                names = way[0] == "tasks" and len(way) == 3 and isinstance(new, str)
+                assert harmless or names, f"{way} = {new!r} was accepted"
+    assert refused > 100
+
+
+def test_settings_of_another_type_are_refused(model: Path) -> None:
+    description = json.loads((STORED / "model.json").read_text())
+    for way in leaves(description["config"], ("config",)):
+        for new in ("strange", [1], {"a": 1}):
+            if isinstance(new, str) and way[-1] in ("name", "profile", "weights"):
+                continue  # any text will do
+            (model / "model.json").write_text(json.dumps(changed(description, way, new)))
+            if isinstance(new, list) and way[-1] == "sizes":
+                continue  # a list of numbers is what it is
+            assert outcome(model) is not None, f"{way} = {new!r} was accepted"
+
+
+@pytest.mark.parametrize("name", ["tasks", "weights", "config", "mean", "format"])
+def test_something_missing_is_named(model: Path, name: str) -> None:
+    description = json.loads((STORED / "model.json").read_text())
+    del description[name]
+    (model / "model.json").write_text(json.dumps(description))
+    with pytest.raises(GcabError, match=f"{name} is missing"):
+        Classifier.load(model, "cpu")
+
+
+def test_a_deeply_nested_file_is_refused(model: Path) -> None:
+    (model / "model.json").write_text("[" * 200_000)
+    with pytest.raises(GcabError, match="damaged"):
+        Classifier.load(model, "cpu")
