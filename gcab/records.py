@@ -163,6 +163,7 @@ class TaughtRecord(TypedDict):
     when: NotRequired[str | None]
     lesson: NotRequired[str | None]
     again: NotRequired[list[str]]
+    now: NotRequired[float | None]
 
 
 class CalibrationRecord(TypedDict):

@@ -23,9 +23,10 @@ from torch import Tensor
 
 from gcab.classifier.calibration import Calibration
 from gcab.classifier.distillation import distilled
+from gcab.classifier.forecast import forecast
 from gcab.classifier.lesson import Lesson, Material
 from gcab.classifier.logits import logits_of, share_right
-from gcab.classifier.model import Classifier, Knowledge, Label, Taught, tasks_of
+from gcab.classifier.model import Classifier, Knowledge, Label, Taught, as_of_now, tasks_of
 from gcab.classifier.photos import Photos
 from gcab.classifier.presets import ENCODERS, RECIPES, first_config, next_config
 from gcab.config import RunConfig
@@ -172,14 +173,16 @@ class ContinualClassifier(Classifier):
             again=tuple(material.again.values()),
         )
         before = self._known or Knowledge(lesson.method, lesson.config)
+        tasks = (*before.tasks, material.task)
+        expected = forecast(lesson.method, tasks, held_out, accuracy)
         self._take(
             before.become(
                 lesson.method,
                 lesson.config,
                 calibration,
-                tasks=(*before.tasks, material.task),
+                tasks=tasks,
                 labels=(*before.labels, *material.new),
-                taught=(*before.taught, taught),
+                taught=as_of_now((*before.taught, taught), expected),
             )
         )
 
@@ -225,6 +228,7 @@ class ContinualClassifier(Classifier):
             replace(entry, classes=task.classes, again=tuple(other for other in entry.again if other != name))
             for entry, task in zip(known.taught, tasks, strict=True)
         )
+        taught = as_of_now(taught, forecast(method, tasks))
         labels = (*known.labels[:place], *known.labels[place + 1 :])
         self._take(
             known.become(method, known.config, known.calibration.outdated(), tasks=tasks, labels=labels, taught=taught)
@@ -261,7 +265,7 @@ class ContinualClassifier(Classifier):
                 known.calibration.outdated(),
                 tasks=tuple(tasks),
                 labels=tuple(labels),
-                taught=tuple(taught),
+                taught=as_of_now(taught, forecast(method, tuple(tasks))),
             )
         )
         return self

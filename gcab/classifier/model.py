@@ -38,6 +38,7 @@ class Taught:
     when: str | None = None  # ISO 8601
     lesson: str | None = None  # names its photos, its settings and the model before it, as `gcab.classifier.teaching`
     again: tuple[str, ...] = ()  # classes known before of which there were more images
+    now: float | None = None  # the accuracy to expect since the last change; an estimate but for the newest task
 
 
 @dataclass(frozen=True)
@@ -191,6 +192,12 @@ class Classifier:
     @classmethod
     def _of(cls, known: Knowledge, device: torch.device) -> Self:
         return cls(known, device)
+
+
+def as_of_now(taught: Sequence[Taught], expected: Sequence[float | None]) -> tuple[Taught, ...]:
+    """With the accuracies to expect of each task (see `forecast`)."""
+    rounded = (None if value is None else round(value, 2) for value in expected)
+    return tuple(replace(entry, now=value) for entry, value in zip(taught, rounded, strict=True))
 
 
 def tasks_of(names: Sequence[Sequence[str]]) -> tuple[Task, ...]:

@@ -8,7 +8,7 @@ teach("birds.gcab", "photos/week2")    # new classes; week1 can be gone
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,7 @@ from gcab.version import VERSION
 
 CHECKPOINT_SECONDS = 10.0
 HELD_OUT = 0.2
+MUCH = 15.0  # points that an earlier task may lose without a word
 TOLD = 50  # times at most, how far a long end of a lesson is
 
 # {"event": "start" | "note" | "epoch" | "ending" | "done", ...}, as `gcab learn --progress json` prints it
@@ -151,7 +152,7 @@ class Teaching:
     ) -> None:
         self.folder, self.learner, self.progress = folder, learner, progress
         self.share, self.give_up = wishes.get("held_out", HELD_OUT), wishes.get("give_up", False)
-        self.skipped = photos.unreadable
+        self.skipped, self.before = photos.unreadable, learner.taught
         self.lesson = learner.lesson(photos.pixels, photos.labels, self.share, wishes.get("patience"))
         self.facts = facts_of(self.lesson, photos, self.share, learner.digest)
         self.fingerprint = hashlib.sha256(json.dumps(self.facts, sort_keys=True).encode()).hexdigest()
@@ -184,6 +185,8 @@ class Teaching:
         if images := stored_images(learner.method):
             self.note(keeping(learner.config.method, images, learner.method.image_bytes()))
         last, *before = reversed(learner.taught)
+        for note in losses(self.before, learner.taught):
+            self.note(note)
         accuracy = {"held_out": last.accuracy, "previous": before[0].accuracy if before else None}
         which = {"generation": generation, "digest": self.folder.digest}
         self.progress({"event": "done", **which, "accuracy": accuracy, "seconds": last.seconds})
@@ -293,6 +296,16 @@ class Teaching:
 
     def note(self, text: str) -> None:
         self.progress({"event": "note", "text": text})
+
+
+def losses(before: Sequence[Taught], after: Sequence[Taught]) -> Iterator[str]:
+    """A sentence about each earlier task that is expected to have lost much by a lesson."""
+    for number, (then, now) in enumerate(zip(before, after, strict=False), start=1):
+        if then.now is not None and now.now is not None and then.now - now.now > MUCH:
+            yield (
+                f"task {number} is expected to be right {now.now:.0f} % of the time now, {then.now:.0f} % before this "
+                "lesson (an estimate): 'gcab undo' takes the lesson back"
+            )
 
 
 def last_lesson(description: Mapping[str, Any]) -> set[str]:

@@ -57,7 +57,7 @@ def show_overview(facts: dict[str, Any], console: Console) -> None:
     )
     table = Table(box=None, pad_edge=False)
     epochs = [] if encoder is None else ["epochs"]
-    for heading in ("task", "learned", "classes", "photos", "held out", "accuracy", *epochs):
+    for heading in ("task", "learned", "classes", "photos", "held out", "then", "now", *epochs):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("names")
     for task in facts["tasks"]:
@@ -65,9 +65,16 @@ def show_overview(facts: dict[str, Any], console: Console) -> None:
         when = "-" if task["when"] is None else task["when"][:16].replace("T", " ")
         row = (task["index"], when, task["classes"], known(task["images"]), known(task["held_out"]))
         about = escape(subjects(task["names"], task["again"]))
-        more = (known(accuracy, " %"), *(known(task[name]) for name in epochs), about)
+        sign = "" if task["index"] == len(facts["tasks"]) else "~"
+        now = "-" if task["now"] is None else f"{sign}{task['now']:.1f} %"
+        more = (known(accuracy, " %"), now, *(known(task[name]) for name in epochs), about)
         table.add_row(*map(str, (*row, *more)))
     console.print(table, highlight=False)
+    if any(task["now"] is not None for task in facts["tasks"][:-1]):
+        say(
+            console,
+            "then: right among all classes when learned, on held-out photos; now ~: estimated, as those are gone",
+        )
     if facts["capacity_left"]:
         say(
             console,

@@ -75,6 +75,9 @@ class Eye(Method):
         ridge.add(other.eye.ridge.in_places(places, len(ridge.counts)))
         ridge.solve()
 
+    def expected(self) -> Tensor:
+        return self.eye.ridge.expected()
+
     def image_counts(self) -> list[int]:
         return self.eye.counts()
 

@@ -244,6 +244,10 @@ class Gcab(Method):
         self.network.drop(label)
         return tuple(left)
 
+    def expected(self) -> Tensor | None:
+        """What the eye alone would do: of the network's opinions on old classes nothing that is stored can tell."""
+        return None if self.eye is None else self.eye.ridge.expected()
+
     def image_counts(self) -> list[int] | None:
         return None if self.eye is None else self.eye.counts()
 

@@ -92,6 +92,10 @@ class Method(nn.Module, ABC):
         """Images learned of each class; None where the method does not count them."""
         return None
 
+    def expected(self) -> Tensor | None:
+        """The share of new images of each class that it should name right, estimated from what it stores; 0 to 1."""
+        return None
+
     def ending_seconds(self, images: Tensor) -> float:  # noqa: ARG002
         """How long `end_task` will take, from a little of its work; 0 where it is no time to speak of."""
         return 0.0

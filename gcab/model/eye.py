@@ -39,6 +39,7 @@ SHARES = {6: 2, 4: 1, 9: 1}  # patch size -> its share of the filters
 MULTIPLE = PER_FILTER * sum(SHARES.values())
 CHUNK = 10  # images seen at once on a processor: more do not fit its cache
 SUMMED = 500  # images whose products are added up at once
+PROBES = 32  # random vectors that estimate a trace
 
 
 Watch = Callable[[float], None]  # told the share of a piece of work that is done
@@ -233,18 +234,48 @@ class ExactRidge(nn.Module):
     @torch.no_grad()
     def solve(self) -> None:
         """W and b from the sums, in double precision."""
-        n, counts = int(self.counts.sum()), self.counts.double()
-        sums = self.sums.double()
-        mean = sums.sum(dim=0) / n
+        system = self.system()
+        weight = system.solved(system.towards) * system.scale[:, None]
+        self.weight.copy_(weight.T)
+        self.bias.copy_(system.share - system.mean @ weight)
+
+    def system(self) -> "System":
+        """The normal equations, of features in units of their deviation."""
+        n, sums = int(self.counts.sum()), self.sums.double()
+        share, mean = self.counts.double() / n, sums.sum(dim=0) / n
         matrix = unpacked(self.gram.sum(dim=0)).div_(n).addr_(mean, mean, alpha=-1)
         deviation = matrix.diagonal().clamp_min(0).sqrt()
         scale = torch.where(deviation > 0, 1 / deviation.clamp_min(1e-9), 0.0)  # features that never vary have no say
-        matrix.mul_(scale).mul_(scale[:, None]).diagonal().fill_(1 + ridge(self.features, n))
-        share = counts / n
-        towards = (sums.T / n - mean[:, None] * share) * scale[:, None]  # (F, classes)
-        weight = torch.cholesky_solve(towards, torch.linalg.cholesky(matrix)) * scale[:, None]
-        self.weight.copy_(weight.T)
-        self.bias.copy_(share - mean @ weight)
+        r = ridge(self.features, n)
+        matrix.mul_(scale).mul_(scale[:, None]).diagonal().fill_(1 + r)
+        towards = (sums.T / n - mean[:, None] * share) * scale[:, None]
+        return System(torch.linalg.cholesky(matrix), towards, mean, scale, share, r, n)
+
+    @torch.no_grad()
+    def expected(self, images: int = 300) -> Tensor:
+        """The share of new images of each class that it should name right (classes,), as far as the sums can tell.
+
+        Scores of a class are taken to be normal around their mean. The images that were learned fit too well: for one
+        that was left out, what is missing to its target is larger by 1 / (1 - h), with h the mean leverage.
+        """
+        system = self.system()
+        n, share, classes = system.n, system.share, len(self.counts)
+        weight = system.solved(system.towards)  # (F, classes)
+        means = (self.sums.double() / self.counts.clamp_min(1)[:, None] - system.mean) * system.scale
+        centres = means @ weight  # of the scores of each class, without b
+        spread = weight.T @ (system.towards - system.r * weight) - (centres.T * share) @ centres
+        random = torch.Generator().manual_seed(0)
+        signs = torch.randint(2, (self.features, PROBES), generator=random).double().mul_(2).sub_(1).to(weight.device)
+        trace = float((signs * system.solved(signs)).sum() / PROBES)
+        leverage = (int((system.scale > 0).sum()) - system.r * trace + 1) / n
+        targets = torch.eye(classes, dtype=torch.float64, device=weight.device)
+        values, vectors = torch.linalg.eigh(spread)
+        noise = torch.randn(images, classes, generator=random, dtype=torch.float64).to(weight.device)
+        noise = (noise * values.clamp_min(0).sqrt()) @ vectors.T
+        missing = (targets - centres - share)[:, None] + noise  # (classes, images, classes)
+        scores = targets[:, None] - missing / max(1 - leverage, 1e-3)
+        right = scores.argmax(dim=2) == torch.arange(classes, device=weight.device)[:, None]
+        return right.double().mean(dim=1)
 
     def nbytes(self) -> int:
         return sum(buffer.nbytes for buffer in self.buffers())
@@ -255,6 +286,21 @@ class ExactRidge(nn.Module):
         if stored is not None:
             self.gram = self.gram.to(stored.dtype)
         super()._load_from_state_dict(state_dict, prefix, *arguments)
+
+
+class System(NamedTuple):
+    """(M + r) W = towards, where M is the correlation of the features."""
+
+    factor: Tensor  # Cholesky's, of M + r
+    towards: Tensor  # (F, classes)
+    mean: Tensor  # of the features
+    scale: Tensor  # 1 / deviation
+    share: Tensor  # of each class in all images
+    r: float
+    n: int
+
+    def solved(self, right: Tensor) -> Tensor:
+        return torch.cholesky_solve(right, self.factor)
 
 
 class EyeClassifier(nn.Module):

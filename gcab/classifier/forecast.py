@@ -1,0 +1,46 @@
+"""What accuracy to expect now of every lesson, also of those whose photos are gone."""
+
+import torch
+from torch import Tensor
+
+from gcab.data.tasks import Task, TaskImages
+from gcab.methods.method import Method
+from gcab.model.referee import EYE
+
+SUREST = 0.99  # no estimate is surer than this before it is compared with held-out photos
+
+
+@torch.inference_mode()
+def forecast(
+    method: Method, tasks: tuple[Task, ...], held_out: TaskImages | None = None, accuracy: float | None = None
+) -> list[float | None]:
+    """Per cent of new photos of each task that should be named right among all classes; None where nothing can tell.
+
+    `accuracy` is that of the newest task on its held-out photos. Those of earlier tasks are gone: their classes are
+    estimated by `Method.expected`, corrected by how far that is off for the classes with held-out photos.
+    """
+    expected = method.expected()
+    if expected is None:
+        return [*[None] * (len(tasks) - 1), accuracy]
+    odds = torch.logit(expected.cpu().clamp(1 - SUREST, SUREST))
+    if held_out is not None:
+        odds += correction(method, odds, held_out)
+    share = 100 * odds.sigmoid()
+    found: list[float | None] = [
+        float(share[task.first : task.first + task.classes].mean()) if task.classes else None for task in tasks
+    ]
+    return [*found[:-1], found[-1] if accuracy is None else accuracy]
+
+
+def correction(method: Method, odds: Tensor, held_out: TaskImages) -> float:
+    """What the estimate of the log odds lacks for classes with held-out photos, one right and one wrong photo added."""
+    device = next(iter(method.state_dict().values())).device
+    eye, right = method.views().get(EYE), 1
+    for images, labels in zip(held_out.images.split(500), held_out.labels.split(500), strict=True):
+        ready = method.setting.normalise(images.to(device))
+        features = method.features(ready)
+        logits = method.predict(ready) if eye is None or features is None else eye(ready, features)
+        right += int((logits.argmax(dim=1).cpu() == labels).sum())
+    measured = right / (len(held_out.labels) + 2)
+    predicted = float(odds[held_out.labels].sigmoid().mean())
+    return float(torch.logit(torch.tensor(measured)) - torch.logit(torch.tensor(predicted)))

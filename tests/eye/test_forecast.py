@@ -1,0 +1,57 @@
+"""What accuracy to expect of classes whose photos are gone: the sums tell it, within a few points."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from gcab.model.eye import ExactRidge, Sums
+from gcab.model.triangle import packed
+
+FEATURES, CLASSES = 60, 5
+
+
+def features_of(centres: Tensor, images: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Whole numbers around the centre of each class, and the classes."""
+    random = torch.Generator().manual_seed(seed)
+    labels = torch.arange(CLASSES).repeat_interleave(images)
+    noise = 30 * torch.randn(len(labels), FEATURES, generator=random)
+    return (centres[labels] + noise).round().double(), labels
+
+
+def learned(x: Tensor, labels: Tensor) -> ExactRidge:
+    ridge = ExactRidge(FEATURES)
+    ridge.grow(CLASSES)
+    sums = torch.zeros(CLASSES, FEATURES, dtype=torch.float64).index_add_(0, labels, x)
+    ridge.add(Sums(packed(x.T @ x).long()[None], sums.long(), torch.bincount(labels, minlength=CLASSES)))
+    ridge.solve()
+    return ridge
+
+
+@pytest.mark.parametrize("apart", [2.0, 5.0, 10.0])
+@pytest.mark.parametrize("images", [25, 200])
+def test_the_estimate_is_near_the_accuracy_on_new_images(apart: float, images: int) -> None:
+    centres = apart * torch.randn(CLASSES, FEATURES, generator=torch.Generator().manual_seed(1))
+    ridge = learned(*features_of(centres, images, seed=2))
+    new, labels = features_of(centres, 2000, seed=3)
+    truth = (ridge(new.float()).argmax(dim=1) == labels).double().mean()
+    old, theirs = features_of(centres, images, seed=2)
+    optimistic = (ridge(old.float()).argmax(dim=1) == theirs).double().mean()
+    estimate = ridge.expected().mean()
+    assert abs(float(estimate - truth)) < 0.06
+    assert abs(float(estimate - truth)) < abs(float(optimistic - truth)) + 0.01, "no better than on learned images"
+
+
+def test_classes_that_look_alike_are_expected_to_be_confused() -> None:
+    centres = 15 * torch.randn(CLASSES, FEATURES, generator=torch.Generator().manual_seed(1))
+    centres[1] = centres[0]
+    expected = learned(*features_of(centres, 200, seed=2)).expected()
+    assert float(expected[:2].mean()) == pytest.approx(0.5, abs=0.06)
+    assert float(expected[2:].min()) > 0.9
+
+
+def test_the_same_sums_give_the_same_estimate() -> None:
+    centres = 5 * torch.randn(CLASSES, FEATURES, generator=torch.Generator().manual_seed(1))
+    ridge = learned(*features_of(centres, 30, seed=2))
+    before = torch.get_rng_state()
+    assert torch.equal(ridge.expected(), ridge.expected())
+    assert torch.equal(torch.get_rng_state(), before)
