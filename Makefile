@@ -4,7 +4,7 @@ BIN := .venv/bin
 export OMP_WAIT_POLICY := PASSIVE
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test lint clean
+.PHONY: setup demo test lint docs clean
 
 setup: .venv/ready
 
@@ -27,6 +27,11 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+docs: setup # a site in build/site, readable offline; warnings are errors
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/python docs/make_reference.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .coverage* build *.egg-info

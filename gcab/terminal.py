@@ -60,7 +60,7 @@ class Display:
 
 
 class WorkDisplay(Display):
-    """Follows one piece of work by the share of it that is done; use as a context manager and as its watcher."""
+    """A progress bar for one piece of work; use as a context manager and as its progress callback."""
 
     def __init__(self, console: Console, title: str) -> None:
         super().__init__(console, title, total=1.0)
@@ -72,7 +72,7 @@ class WorkDisplay(Display):
 
 
 class RunDisplay(Display):
-    """Follows one run's records; use as a context manager and as the run's observer."""
+    """A progress bar for one run; use as a context manager and as the callback that gets its records."""
 
     def __init__(self, console: Console, title: str, epochs: Sequence[int]) -> None:
         """`epochs` of each task."""

@@ -15,7 +15,7 @@ WARM_UP = 2  # calls
 
 @dataclass(frozen=True)
 class Effort:
-    """When a measurement has seen enough: both limits have to be reached."""
+    """The stopping rule of a measurement: at least so many repetitions and so many seconds."""
 
     calls: int
     seconds: float
@@ -30,7 +30,7 @@ class Timed:
 
 
 def wait_for(device: torch.device) -> None:
-    """Until all that was asked of the device is done; a CPU is never behind."""
+    """Synchronise with the device; a CPU needs no waiting."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

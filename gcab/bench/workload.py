@@ -82,7 +82,7 @@ def random_images(config: RunConfig, task: Task, count: int) -> TaskImages:
 
 
 def growing(config: RunConfig, device: torch.device, count: int) -> Iterator[tuple[Task, Method]]:
-    """The method as it is when each task begins; the task ends, untrained, when the next one is asked for."""
+    """A generator of the method at the start of each task; advancing it ends the task untrained."""
     method = build_method(config).to(device)
     if isinstance(method, Gcab) and method.referee is not None:
         method.referee.weights.fill_(1.0)  # every opinion is heard, so that an error in any of them shows

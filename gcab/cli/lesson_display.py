@@ -56,7 +56,7 @@ class LessonDisplay(Display):
 
 
 def print_json(console: Console, value: Any, indent: int | None = None) -> None:
-    """JSON as it is, at once: no line of it may be wrapped or wait in a buffer."""
+    """Print JSON unwrapped and flushed, one object per line."""
     print(json.dumps(value, indent=indent, allow_nan=False), file=console.file, flush=True)
 
 

@@ -97,7 +97,7 @@ def predict_verb(verb: argparse.Namespace, console: Console) -> int:
 
 @contextmanager
 def counter(errors: Console, shown: bool) -> Iterator[Callable[[int, int], None]]:
-    """How far it is, where a person watches but the answers go elsewhere; how much is left nobody knows."""
+    """A counter on the terminal while the output is redirected; the total is unknown."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (BarColumn(bar_width=16), TextColumn("{task.description}"), TimeElapsedColumn())

@@ -41,7 +41,7 @@ class Format(ABC):
         return prediction.unknown is not None and prediction.unknown >= self.limit
 
     def put(self, text: str) -> None:
-        """Write at once, for whoever reads along; escapes keep names apart."""
+        """Write and flush, so that pipes see each line at once; names are escaped."""
         self.console.file.write(self.encodable(text, "backslashreplace"))
         self.console.file.flush()
 

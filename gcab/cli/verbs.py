@@ -1,4 +1,4 @@
-"""What the command line and the files of its verbs agree on."""
+"""The protocol between the command line and the files of its verbs."""
 
 import argparse
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ class AddVerb(Protocol):
 
 
 def say(console: Console, text: str) -> None:
-    """Lines as they are, however narrow the window: broken or coloured ones could not be searched for."""
+    """Print lines without wrapping or highlighting, so that they can be searched for."""
     console.print(escape(text), highlight=False, soft_wrap=True)
 
 

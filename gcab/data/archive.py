@@ -86,7 +86,7 @@ def image_files(folder: Path) -> list[Path]:
 
 
 def cannot_open(problem: OSError) -> NoReturn:
-    """The sentence for a folder that is closed to us."""
+    """The error for a folder without read permission."""
     raise GcabError(
         f"'{problem.filename}' cannot be opened ({problem.strerror}): make it readable or remove it."
     ) from problem
@@ -124,7 +124,7 @@ def open_files(place: Path) -> Iterator[Mapping[str, File]]:
 
 @contextmanager
 def replacing(target: Path) -> Iterator[Path]:
-    """A temporary path that becomes the target only when the block succeeds: no reader meets half a file."""
+    """A context manager for an atomic write: the temporary file replaces the target when the block succeeds."""
     partial = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         yield partial

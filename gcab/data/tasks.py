@@ -14,7 +14,7 @@ Watch = Callable[[float], None]  # told the share of a piece of work that is don
 
 
 def ignore(_: float) -> None:
-    """Nobody watches."""
+    """The no-op progress callback."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Setting:
-    """What the outside world fixes for a method."""
+    """What a method is constructed from: encoder settings, image size, normalisation, initial weights."""
 
     encoder: EncoderConfig
     image_size: int
@@ -66,7 +66,7 @@ class Batch:
     targets: Mapping[str, Tensor] = field(default_factory=dict)  # what a teacher makes of the images
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything in it that is different for the next batch, by name."""
+        """Its tensors by name, for copying into static buffers."""
         own = {"images": self.images, "labels": self.labels, "slots": self.slots, "raw": self.raw}
         return {name: value for name, value in {**own, **self.targets}.items() if value is not None}
 
@@ -94,7 +94,7 @@ class TaskImages:
         return self.where(~chosen), self.where(chosen)
 
     def joined(self, others: "TaskImages | None") -> "TaskImages":
-        """With others behind them."""
+        """Concatenated with others."""
         if others is None:
             return self
         images, labels = others.images.to(self.images.device), others.labels.to(self.labels.device)

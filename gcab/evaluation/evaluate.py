@@ -23,7 +23,7 @@ EMBEDDED_IMAGES = 300  # of task 1, for the embedding figure
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Looks at a method with the test images only; nothing it keeps is shown to the method."""
+    """Evaluates a method on the test images; the method never sees what is kept here."""
 
     method: Method
     test: TaskImages  # of all tasks, labels in order of arrival

@@ -59,7 +59,7 @@ def heads(logits: Array, labels: Array, classes: Sequence[int]) -> list[Head]:
 
 
 def rivals(logits: Array, labels: Array, classes: Sequence[int]) -> Rivals:
-    """How strong strangers are; there must be two tasks. A class that is alone in its head leads nobody there."""
+    """How strongly other heads answer, for two tasks or more; a head with one class has no lead within it."""
     owner, everyone = task_of_class(classes), np.arange(len(labels))
     mine = owner[labels]
     others = best_of_heads(logits, classes)

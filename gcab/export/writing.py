@@ -98,7 +98,7 @@ def export_torch(model: Classifier, path: str | Path, with_preprocessing: bool =
 
 
 def describe(model: Classifier, with_preprocessing: bool) -> dict[str, str]:
-    """What whoever runs the file has to know; lists are JSON."""
+    """The metadata a consumer of the file needs; lists are JSON."""
     setting, size = model.method.setting, model.image_size
     if with_preprocessing:
         taken = "uint8 (n, height, width, 3): RGB photos of any one size; cut, resized and normalised inside"
@@ -120,14 +120,14 @@ def describe(model: Classifier, with_preprocessing: bool) -> dict[str, str]:
 
 
 def file_at(path: str | Path) -> Path:
-    """Where the file is to be, said to be no place for one before any work is done."""
+    """The validated output path, checked before any work is done."""
     if Path(path).is_dir():
         raise GcabError(f"{path} is a folder: give the name of a file.")
     return Path(path)
 
 
 def require_onnx(opset: int | None) -> None:
-    """Say what is missing, as early."""
+    """Raise early if the packages of the extra `export` are missing."""
     for name in ("onnx", "onnxscript", "onnxruntime"):
         if importlib.util.find_spec(name) is None:
             raise GcabError(f"export to ONNX needs {name}, which is not installed: pip install 'gcab[export]'.")
@@ -140,7 +140,7 @@ def require_onnx(opset: int | None) -> None:
 
 @contextmanager
 def translating(method: Method) -> Iterator[None]:
-    """Keep the exporter's own messages to itself, and put its failure into a sentence."""
+    """A context manager that silences the exporter and turns its exceptions into a `GcabError`."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -1,4 +1,4 @@
-"""Which functions are worth a compiler's time: whoever has some names them in `compiled`."""
+"""Selective `torch.compile`: a module lists the functions worth compiling in its attribute `compiled`."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ import torch
 
 @contextmanager
 def compiled(owners: Iterable[object]) -> Iterator[None]:
-    """Compiled for a while, one form for all owners of a kind; afterwards as before.
+    """A context manager that compiles the listed functions, once per class, and restores them afterwards.
 
     So batches of any size, as evaluation has them, never wait for a compiler.
     """

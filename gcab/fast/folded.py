@@ -23,7 +23,7 @@ from gcab.model.network import GatedNetwork, Masks
 
 
 class Constants(NamedTuple):
-    """All that the passes need beside the block's own layers and that no image changes."""
+    """The passes' image-independent constants."""
 
     tokens: Tensor  # θ (T, D)
     gate_in: Tensor  # m_i (T, D)
@@ -46,7 +46,7 @@ class HeadWeights(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """What one task's pass is made of, beside the shared block."""
+    """One task's own weights: token, gates and head."""
 
     token: Tensor  # θ (D,)
     gates: Masks

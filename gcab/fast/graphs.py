@@ -1,4 +1,4 @@
-"""CUDA graphs: work recorded once and replayed, so that between replays the host does nothing but ask for the next."""
+"""CUDA graphs: work recorded once and replayed without the host launching its kernels."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,7 +34,7 @@ def capture(work: Callable[[], None], random: torch.Generator | None = None) -> 
 
 
 class SideStream:
-    """A context manager: its work may run beside what the GPU was given since this was made; on a CPU, in turn."""
+    """A context manager for a CUDA side stream, forked where it is made; on a CPU the work runs in order."""
 
     def __init__(self, device: torch.device) -> None:
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -53,7 +53,7 @@ class SideStream:
 
 @contextmanager
 def unchanged(tensors: Sequence[Tensor], optimiser: torch.optim.Optimizer) -> Iterator[None]:
-    """Undo in place what happens inside to tensors and the optimiser's memory; gradients are forgotten."""
+    """A context manager that restores tensors and optimiser state in place on exit, and drops gradients."""
     saved = [tensor.detach().clone() for tensor in tensors]
     remembered = {
         parameter: {key: value.clone() for key, value in state.items() if isinstance(value, Tensor)}
@@ -71,14 +71,14 @@ def unchanged(tensors: Sequence[Tensor], optimiser: torch.optim.Optimizer) -> It
 
 
 def restore(state: dict[str, Any], before: dict[str, Tensor]) -> None:
-    """An optimiser's memory of one parameter as it was; as a new optimiser has it where there was none."""
+    """Restore an optimiser's state of one parameter, to zeros where it had none."""
     for key, value in state.items():
         if isinstance(value, Tensor):
             value.copy_(before[key]) if key in before else value.zero_()
 
 
 def recordable_rate(lr: float, device: torch.device) -> float | torch.Tensor:
-    """A learning rate where a recorded step can read it."""
+    """The learning rate as a tensor on the GPU, which a recorded step reads; a float elsewhere."""
     return torch.tensor(lr, device=device) if device.type == "cuda" else lr
 
 

@@ -27,7 +27,7 @@ Recording = tuple[Tensor, Callable[[], None], Tensor]  # where the images go, wh
 
 
 def check_views(setting: Setting, views: int) -> None:
-    """Refuse views that are none, or that say nothing about the image."""
+    """Validate the number of views; mirroring is refused where a mirrored image means something else."""
     if views not in (1, 2):
         raise GcabError(f"views is {views}: give 1, or 2 for an image and its mirror image.")
     if views == 2 and not setting.mirrors:

@@ -36,7 +36,7 @@ def cast_all(tensors: Sequence[Tensor], kind: torch.dtype) -> list[Tensor]:
 
 
 def linear_weights(module: nn.Module) -> list[Place]:
-    """Where the weights and biases of all linear layers are."""
+    """The owning module and attribute name of every linear layer's weight and bias."""
     layers = [layer for layer in module.modules() if isinstance(layer, nn.Linear | nn.Conv2d)]
     return [(layer, name) for layer in layers for name, _ in layer.named_parameters(recurse=False)]
 
@@ -47,12 +47,12 @@ def weight_at(place: Place) -> Tensor:
 
 
 def lowered(places: Sequence[Place]) -> list[tuple[Place, Tensor]]:
-    """Copies of weights that no longer learn."""
+    """bfloat16 copies of frozen weights."""
     return list(zip(places, cast_all([weight_at(place).detach() for place in places], torch.bfloat16), strict=True))
 
 
 class LowPrecision:
-    """What `torch.autocast` would cast of a module's linear layers; what does not learn is cast once for all."""
+    """bfloat16 copies of what `torch.autocast` would cast of linear layers; frozen weights are cast only once."""
 
     def __init__(self, module: nn.Module) -> None:
         self.learning = [place for place in linear_weights(module) if weight_at(place).requires_grad]
@@ -68,7 +68,7 @@ class LowPrecision:
 
 @contextmanager
 def exchanged(copies: Sequence[tuple[Place, Tensor]]) -> Iterator[None]:
-    """The modules use the copies for a while."""
+    """A context manager in which the modules use the bfloat16 copies."""
     held = [module._parameters[name] for (module, name), _ in copies]
     for (module, name), copy in copies:
         module._parameters[name] = copy  # type: ignore[assignment]

@@ -44,7 +44,7 @@ class Run:
         return said
 
     def end(self) -> None:
-        """Now, wherever it is; its checkpoints stay."""
+        """Terminate the process; its checkpoints stay."""
         if self.process.is_alive():
             self.process.kill()
             self.process.join()

@@ -32,7 +32,7 @@ class Launch:
 
 @contextmanager
 def one_voice(launch: Launch, patience: float = PATIENCE) -> Iterator[None]:
-    """Leave an error to the first process, which has it too or whose end was its cause.
+    """A context manager that reports an error on the first rank only, which has it too or has caused it.
 
     When a process exits with an error its launcher stops the others, so a process that is still there after a while
     is the only one that knows of its error and must tell.

@@ -103,7 +103,7 @@ def make_equal(tensors: Iterable[Tensor]) -> None:
 
 @contextmanager
 def one_goes_ahead(ahead: bool) -> Iterator[None]:
-    """The others enter when those that are `ahead` have left: what these put on the disk is found there."""
+    """A context manager that lets the `ahead` processes run first, so that the others find their files on disk."""
     if not ahead:
         mean(torch.zeros(()))
     yield

@@ -21,7 +21,7 @@ DECODERS = 2  # threads; Pillow decodes without the interpreter lock
 
 @dataclass(frozen=True)
 class Waiting:
-    """A decoded image, the model it was decoded for, and where its scores go."""
+    """A queued image: its pixels, the model it was decoded for, and the future of its scores."""
 
     model: ServedModel
     pixels: Tensor  # (3, S, S) uint8

@@ -1,4 +1,4 @@
-"""Around the whole application: who comes in, how much they may send, how long it may take, what leaves."""
+"""ASGI middleware around the whole application: access, body limits, time limits, response headers."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ INTERNAL = "the server made a mistake: try again, and tell whoever runs it if it
 
 
 class Gate:
-    """An ASGI application around another one."""
+    """ASGI middleware."""
 
     def __init__(
         self, app: ASGIApp, door: Door, limits: Limits, metrics: Metrics, routes: Collection[str] = frozenset()

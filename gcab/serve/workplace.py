@@ -55,7 +55,7 @@ class Workplace:
 
 @contextlib.contextmanager
 def workplace(folder: ModelFolder) -> Iterator[Workplace]:
-    """A place for one lesson, during which nobody else changes the model."""
+    """A context manager for one lesson's temporary folder, which holds the model's write lock."""
     if folder.generation is None:  # to lock it would make the folder anew
         raise RequestError(503, "the model's folder is gone: whoever runs the server must put it back.")
     with folder.locked():
@@ -68,7 +68,7 @@ def workplace(folder: ModelFolder) -> Iterator[Workplace]:
 
 
 def remove_abandoned() -> None:
-    """What a killed server left behind: nobody holds its lock any more."""
+    """Delete folders of killed servers, whose locks are free."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError, GcabError):
             entry = folder.lstat()

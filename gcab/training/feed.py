@@ -1,4 +1,4 @@
-"""The way of a task's images to the device: there as a whole when they fit, else batch by batch, one ahead."""
+"""A task's images on the device: resident when they fit, else streamed batch by batch, one ahead."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

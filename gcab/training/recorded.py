@@ -37,7 +37,7 @@ def make_steps(step: Step, feed: Feed, explain: Callable[[str], None]) -> Steps:
 
 
 class RecordedSteps:
-    """A task's step, recorded once; between steps the host does nothing but ask for the next replay.
+    """A task's step as a CUDA graph: recorded once, then only replayed.
 
     While a step learns from one batch, the device prepares the next one beside it.
     """
@@ -86,7 +86,7 @@ class RecordedSteps:
         self.position.add_(1)
 
     def hand_over(self, batch: Batch) -> None:
-        """Into memory that is the same at every step."""
+        """Copy the next batch into the static buffers that the CUDA graph reads."""
         if self.batch is None:
             self.batch = batch
             return
@@ -95,7 +95,7 @@ class RecordedSteps:
             held.copy_(new[name])
 
     def warm_up(self) -> None:
-        """Let compilers and libraries settle, and leave everything as it was."""
+        """Run warm-up steps for compilers and libraries, then restore the state they changed."""
         method = self.step.method
         with unchanged([*method.parameters(), *method.buffers()], self.step.optimiser):
             self.start()
@@ -115,7 +115,7 @@ class RecordedSteps:
 
 @contextmanager
 def low_precision(step: Step, low: LowPrecision | None) -> Iterator[None]:
-    """Let a step use the copies while it is recorded; the recording goes on using them."""
+    """Record the step with the bfloat16 copies of the weights, which the graph then keeps using."""
     if low is None:
         yield
         return

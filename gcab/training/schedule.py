@@ -33,7 +33,7 @@ class TrainingConfig:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 on a GPU, float32 on a CPU
 
     def caution(self) -> str | None:
-        """What is allowed and hardly meant."""
+        """A warning about settings that are valid but hardly intended."""
         if self.warmup_epochs <= max(0, self.epochs - 1 - self.lr_lag):
             return None
         return (
@@ -81,7 +81,7 @@ def make_optimiser(config: TrainingConfig, parameters: Iterable[nn.Parameter]) -
 
 
 def restore_optimiser(optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Load a saved state but keep the rates where they live: a loaded one would be a tensor on the host."""
+    """Load a saved state but keep the learning-rate tensors on the device, where a recorded step reads them."""
     rates = [group["lr"] for group in optimiser.param_groups]
     optimiser.load_state_dict(state)
     for group, rate in zip(optimiser.param_groups, rates, strict=True):

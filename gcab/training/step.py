@@ -37,7 +37,7 @@ class Step:
 
     @torch.no_grad()
     def prepare(self, images: Tensor, labels: Tensor) -> Batch:
-        """All of a step that does not depend on the step before it."""
+        """The part of a step that may run ahead of the previous one: replay, augmentation, targets."""
         fresh, slots, raw = len(labels), None, None if self.method.ahead else images
         replayed = self.method.replay(fresh)
         if replayed is not None:
@@ -61,7 +61,7 @@ class Step:
         return {name: term.detach().float() for name, term in terms.items()}
 
     def evaluate(self, loss: Callable[[], Tensor]) -> Tensor:
-        """Another loss, as precise as the step's own."""
+        """Another loss, computed in the precision of the step."""
         with self.precision(next(self.method.parameters()).device), self.weights():
             return loss().float()
 
@@ -70,7 +70,7 @@ class Step:
 
 
 class Steps(Protocol):
-    """A way to run all steps of an epoch."""
+    """The protocol of an epoch's step loop."""
 
     names: list[str]
 
@@ -79,7 +79,7 @@ class Steps(Protocol):
 
 
 class PlainSteps:
-    """One step after the other, driven from Python: works everywhere."""
+    """An eager step loop, driven from Python; works on every device."""
 
     def __init__(self, step: Step, feed: Feed) -> None:
         self.step, self.feed = step, feed

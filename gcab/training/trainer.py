@@ -37,14 +37,14 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Halfway:
-    """A task's training after some of its epochs, as a checkpoint brings it back."""
+    """The state of a task's training after some of its epochs, restored from a checkpoint."""
 
     epochs: int
     optimiser: dict[str, Any]
 
 
 class DivergedError(GcabError):
-    """A loss is no number any more; whoever trains without checkpoints says otherwise what is kept."""
+    """The loss became NaN or infinite; callers without checkpoints raise it again with advice of their own."""
 
     def __init__(self, where: str) -> None:
         self.where, self.advice = where, "try a lower training.lr or training.precision=float32."
@@ -71,7 +71,7 @@ class Trainer:
     def fit(
         self, task: Task, data: TaskImages, after_epoch: Callable[[Epoch], bool | None], halfway: Halfway | None = None
     ) -> None:
-        """All epochs of a task, or those that are left of it; `after_epoch` may end it early by returning true."""
+        """Train a task's remaining epochs; the callback `after_epoch` stops it early by returning true."""
         if not self.method.trains:
             return
         config = replace(self.config, epochs=self.config.epochs_of(task.index), first_task=1.0)
@@ -100,7 +100,7 @@ class Trainer:
 
 
 def require_finite(losses: Tensor, task: Task, epoch: int) -> None:
-    """Stop at a loss that is not a number; what was saved before it stays."""
+    """Raise at the first loss that is not finite; earlier checkpoints stay."""
     bad = (~losses.isfinite().all(dim=1)).nonzero()
     if len(bad):
         step = int(bad[0])
@@ -116,7 +116,7 @@ def finish(
     watch: Watch = ignore,
     held_out: TaskImages | None = None,
 ) -> None:
-    """End a task with the random choices its place in the run gives it; methods that take long tell who watches."""
+    """End a task with the seed of its place in the run; `watch` is the progress callback of a long `end_task`."""
     method.watch = watch
     try:
         with seeded(seed, "end", task.index):
@@ -127,6 +127,6 @@ def finish(
 
 
 def preview(method: Method, task: Task, data: TaskImages, seed: int, held_out: TaskImages | None) -> None:
-    """What a task's end would make of a method now, for a copy that nobody keeps."""
+    """End a task early, without its expensive work, on a throw-away copy that is then evaluated."""
     with seeded(seed, "end", task.index):
         method.preview_end(task, data, held_out)

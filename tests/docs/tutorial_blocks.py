@@ -1,16 +1,21 @@
 """A document that can be followed: its blocks are files, commands and what the commands print."""
 
+import io
 import os
 import re
+import runpy
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+from gcab.cli.main import main
 
 LIMIT = 240  # seconds; only a command that hangs takes that long
 LEFT_OUT = "..."  # a line of an output block that stands for any number of lines
@@ -23,6 +28,8 @@ MEASURED = re.compile(
 )
 FAR_RIGHT = " " * 20  # where the less probable classes of an image stand, which differ between machines
 SERVER = "gcab serve "
+# Lines that need no shell and no process of their own, of which each would load torch: the same code is called here.
+HERE = re.compile(r'(gcab [^|>;&]+?|python \w+\.py)(?: \|\| echo "(exit code )\$\?")?')
 
 
 @dataclass(frozen=True)
@@ -84,6 +91,21 @@ class Follower:
         return []
 
     def run(self, commands: str) -> str:
+        """Line by line; returns all that they print."""
+        return "".join(self.run_line(line) for line in commands.splitlines())
+
+    def run_line(self, line: str) -> str:
+        plain = HERE.fullmatch(line)
+        if plain is None:
+            return self.shell(line)
+        with chdir(self.folder), redirect_stdout(io.StringIO()) as printed, redirect_stderr(printed):
+            code = call(plain[1])
+            if plain[2]:
+                print(plain[2], code, sep="")
+        assert plain[2] or code == 0, f"{line} ends with {code}:\n{printed.getvalue()}"
+        return printed.getvalue()
+
+    def shell(self, commands: str) -> str:
         done = subprocess.run(
             ["bash", "-e", "-o", "pipefail", "-c", commands],
             cwd=self.folder, env=environment(), timeout=LIMIT, text=True, stdin=subprocess.DEVNULL,
@@ -109,6 +131,15 @@ class Follower:
         rest, _ = server.communicate(timeout=LIMIT)
         assert server.returncode == 0, rest
         return rest
+
+
+def call(command: str) -> int:
+    """`gcab ...` or `python file.py`, in this process; the exit code."""
+    program, *arguments = shlex.split(command)
+    if program == "gcab":
+        return main(arguments)
+    runpy.run_path(arguments[0], run_name="__main__")
+    return 0
 
 
 @contextmanager
