@@ -108,7 +108,8 @@ class Study:
             self.trainer.fit(lesson.task, lesson.train, self.after_epoch, self.halfway)
             if self.best.state:
                 self.method.load_state_dict(self.best.state)
-            finish(self.method, lesson.task, lesson.train, self.config.seed, self.watch, lesson.held_out)
+            seed, augment = self.config.seed, self.trainer.augment
+            finish(self.method, lesson.task, lesson.train, seed, self.watch, lesson.held_out, augment)
         return self.method.eval()
 
     def after_epoch(self, epoch: Epoch) -> bool:

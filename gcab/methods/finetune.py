@@ -39,4 +39,4 @@ class Finetune(Method):
         return self.network.encoder(images)
 
     def embed(self, images: Tensor, task: int, compensate: bool) -> Tensor:  # noqa: ARG002
-        return self.network.block(self.network.token, self.features(images))
+        return self.network.feature(images)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gcab.data.augment import Augment
 from gcab.data.tasks import Batch, Progress, Replay, Setting, Task, TaskImages, View, Watch, ignore
 from gcab.errors import GcabError
 from gcab.methods.gradients import Gradients
@@ -30,6 +31,7 @@ class Method(nn.Module, ABC):
         super().__init__()
         self.setting, self.options = setting, options
         self.watch: Watch = ignore  # of `end_task`, which may tell it how far it is
+        self.augment: Augment | None = None  # during `end_task`, for trainings of its own
 
     @property
     def judged(self) -> bool:

@@ -150,7 +150,13 @@ class Experiment:
         self.trainer.fit(task, data, self.after_epoch, halfway)
         ending = {"kind": "ending", "task": task.index + 1}  # for whoever watches, not for the log
         finish(
-            self.method, task, data, self.config.seed, lambda share: self.observe({**ending, "share": share}), held_out
+            self.method,
+            task,
+            data,
+            self.config.seed,
+            lambda share: self.observe({**ending, "share": share}),
+            held_out,
+            self.trainer.augment,
         )
         self.evaluate(task)
         if rank() == 0:
