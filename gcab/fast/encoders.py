@@ -29,8 +29,14 @@ def make_encoder(
 
 
 def make_transformer(config: EncoderConfig, image_size: int, weights: Mapping[str, Tensor] | None = None) -> Encoder:
-    """The same for methods that look into the attention, or decode patch by patch."""
+    """The same for methods that decode patch by patch."""
+    require_transformer(config)
     encoder = make_encoder(config, image_size, weights)
-    if not isinstance(encoder, Encoder):
-        raise GcabError(f"this method needs a transformer: encoder.kind is {config.kind}, give convit or vit.")
+    assert isinstance(encoder, Encoder)
     return encoder
+
+
+def require_transformer(config: EncoderConfig) -> None:
+    """Refuse an encoder without attention."""
+    if config.kind == "resnet18":
+        raise GcabError("this method needs a transformer: give encoder.kind convit or vit, not resnet18.")

@@ -27,6 +27,11 @@ def class_means(features: Tensor, labels: Tensor, classes: range) -> Tensor:
     return torch.stack([features[labels == label].mean(dim=0) for label in classes])
 
 
+def widened(rows_of_classes: Tensor, classes: int) -> Tensor:
+    """With a row of zeros for each new class."""
+    return torch.cat([rows_of_classes, rows_of_classes.new_zeros(classes, *rows_of_classes.shape[1:])])
+
+
 def herded(features: Tensor, count: int) -> Tensor:
     """Positions of images whose running mean stays closest to that of all: p_k = argmin |μ - (φ(x) + Σ φ(p_j)) / k|.
 

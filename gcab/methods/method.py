@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,8 @@ from gcab.data.tasks import Batch, Progress, Replay, Setting, Task, TaskImages, 
 from gcab.errors import GcabError
 from gcab.methods.gradients import Gradients
 from gcab.methods.memory import Memory
+
+Loss = Literal["ce", "bce"]  # softmax or binary cross-entropy
 
 
 class Method(nn.Module, ABC):
@@ -125,6 +127,10 @@ class Method(nn.Module, ABC):
         """Share of each gate's units used by finished tasks."""
         return {}
 
+    def counted(self) -> dict[str, list[int]]:
+        """What happened how often in the training of each task, for its record."""
+        return {}
+
     def memories(self) -> list[Memory]:
         """Every memory of training images in it."""
         return [module for module in self.modules() if isinstance(module, Memory)]
@@ -155,6 +161,14 @@ def binary_cross_entropy(logits: Tensor, labels: Tensor, first: int = 0) -> Tens
     """L_BCE over the classes from `first` on: every class is its own yes-or-no question."""
     targets = functional.one_hot(labels - first, logits.shape[1]).to(logits.dtype)
     return functional.binary_cross_entropy_with_logits(logits, targets)
+
+
+def losses(kind: Loss, logits: Tensor, labels: Tensor) -> Tensor:
+    """What each image adds to the mean that `cross_entropy` or `binary_cross_entropy` is."""
+    if kind == "ce":
+        return functional.cross_entropy(logits, labels, reduction="none")
+    targets = functional.one_hot(labels, logits.shape[1]).to(logits.dtype)
+    return functional.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(dim=1)
 
 
 def state_bytes(method: Method) -> int:

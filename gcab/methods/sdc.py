@@ -13,9 +13,9 @@ from torch.nn import functional
 
 from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages, View
 from gcab.errors import check_options
+from gcab.methods.distillation import softened_divergence
 from gcab.methods.finetune import Finetune
-from gcab.methods.gcab_fast import divergence
-from gcab.methods.herding import class_means, of_images, unit
+from gcab.methods.herding import class_means, of_images, unit, widened
 from gcab.methods.method import cross_entropy
 from gcab.model.frozen import Frozen
 from gcab.model.heads import CosineHead
@@ -89,7 +89,7 @@ class Sdc(Finetune):
         logits = self.network(batch.images)
         terms = {"classification": cross_entropy(logits[:, self.known :], batch.labels, first=self.known)}
         if batch.targets:
-            told = divergence(batch.targets["logits"], logits[:, : self.known], self.options.temperature)
+            told = softened_divergence(logits[:, : self.known], batch.targets["logits"], self.options.temperature)
             terms["distillation"] = self.options.distillation * told
         return terms
 
@@ -129,11 +129,6 @@ class Sdc(Finetune):
 
     def prototype_bytes(self) -> int:
         return super().prototype_bytes() + self.prototypes.nbytes + self.original.nbytes
-
-
-def widened(rows_of_classes: Tensor, classes: int) -> Tensor:
-    """With a row of zeros for each new class."""
-    return torch.cat([rows_of_classes, rows_of_classes.new_zeros(classes, *rows_of_classes.shape[1:])])
 
 
 def compensated(prototypes: Tensor, before: Tensor, now: Tensor, sigma: float) -> Tensor:
