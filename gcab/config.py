@@ -52,9 +52,12 @@ class RunConfig:
                 raise GcabError(f"encoder.{name} is {getattr(encoder, name)}: give a number greater than 0.")
         if not 0 <= encoder.drop_path < 1:
             raise GcabError(f"encoder.drop_path is {encoder.drop_path}: give a share from 0 to below 1.")
-        if encoder.width % encoder.heads:
+        convolutional = encoder.kind == "resnet18"  # which has neither heads nor patches
+        if convolutional and encoder.width % 8:
+            raise GcabError(f"encoder.width {encoder.width} is not a multiple of 8, which encoder.kind resnet18 needs.")
+        if not convolutional and encoder.width % encoder.heads:
             raise GcabError(f"encoder.width {encoder.width} is not a multiple of encoder.heads {encoder.heads}.")
-        if size < encoder.patch or size % encoder.patch:
+        if not convolutional and (size < encoder.patch or size % encoder.patch):
             raise GcabError(f"scenario.image_size {size} is not a multiple of encoder.patch {encoder.patch}.")
         if not 0 <= self.scenario.validation < 1:
             raise GcabError(f"scenario.validation is {self.scenario.validation}: give a share from 0 to below 1.")

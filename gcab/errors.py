@@ -1,5 +1,6 @@
 """Problems a person can act on: the command line prints their one sentence and exits with code 2."""
 
+import math
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -17,3 +18,13 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> GcabError:
     some = names if len(names) <= MANY else [*get_close_matches(name, names, n=3, cutoff=0), f"{len(names) - 3} others"]
     hint = f"did you mean '{nearest[0]}'?" if nearest else f"known: {', '.join(some)}."
     return GcabError(f"unknown {kind} '{name}': {hint}")
+
+
+def check_options(options: object, positive: Iterable[str] = (), weights: Iterable[str] = ()) -> None:
+    """Refuse settings of a method that are not above 0, or are below it."""
+    for name in positive:
+        if not 0 < getattr(options, name) < math.inf:
+            raise GcabError(f"options.{name} is {getattr(options, name)}: give a number greater than 0.")
+    for name in weights:
+        if not 0 <= getattr(options, name) < math.inf:
+            raise GcabError(f"options.{name} is {getattr(options, name)}: give 0 or more.")

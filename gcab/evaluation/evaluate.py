@@ -72,6 +72,7 @@ class Evaluator:
             "images": [len(self.labels_of(task)) for task in tasks],
             "task_identification": identified,
             "capacity": self.method.capacity(),
+            "counted": self.method.counted(),
             "drift": [self.drift(tasks[index], reference) for index, reference in sorted(references.items())],
             "parameters": parameter_count(self.method),
             "bytes": self.stored_bytes(),

@@ -7,13 +7,15 @@ from torch import Tensor
 
 from gcab.data.tasks import Batch, Progress, Setting, Task
 from gcab.fast.encoders import make_encoder
-from gcab.methods.method import Method, binary_cross_entropy
+from gcab.methods.method import Loss, Method, binary_cross_entropy, cross_entropy
 from gcab.model.network import PlainNetwork
 
 
 @dataclass(frozen=True)
 class FinetuneOptions:
-    """Nothing to choose."""
+    """The published rows use softmax cross-entropy, the paper's own method binary cross-entropy."""
+
+    loss: Loss = "bce"
 
 
 class Finetune(Method):
@@ -30,7 +32,12 @@ class Finetune(Method):
         self.network.grow(task.classes)
 
     def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:  # noqa: ARG002
-        return {"classification": binary_cross_entropy(self.network(batch.images), batch.labels)}
+        return {"classification": self.classification(self.network(batch.images), batch.labels)}
+
+    def classification(self, logits: Tensor, labels: Tensor, first: int = 0) -> Tensor:
+        """The loss that the options ask for, over the classes from `first` on."""
+        kind = cross_entropy if self.options.loss == "ce" else binary_cross_entropy
+        return kind(logits[:, first:], labels, first)
 
     def predict(self, images: Tensor) -> Tensor:
         return self.network(images)
@@ -39,4 +46,4 @@ class Finetune(Method):
         return self.network.encoder(images)
 
     def embed(self, images: Tensor, task: int, compensate: bool) -> Tensor:  # noqa: ARG002
-        return self.network.block(self.network.token, self.features(images))
+        return self.network.feature(images)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages, View
 from gcab.errors import GcabError
-from gcab.fast.encoders import make_encoder
+from gcab.fast.encoders import make_transformer
 from gcab.fast.folded import FoldedDecoder, Pass, fast_logits, pass_logits, passes_of
 from gcab.methods.gradients import Gradients
 from gcab.methods.method import Method, binary_cross_entropy
@@ -106,7 +106,8 @@ class Gcab(Method):
         super().__init__(setting, options)
         if options.eye and not options.referee:
             raise GcabError("options.eye needs options.referee: set it to true, or eye to 0.")
-        self.network = GatedNetwork(make_encoder(setting.encoder, setting.image_size, setting.weights), options.network)
+        encoder = make_transformer(setting.encoder, setting.image_size, setting.weights)
+        self.network = GatedNetwork(encoder, options.network)
         self.statistics = ClassStatistics(self.network.tokens_per_image, self.network.width, options.statistics_pooled)
         features = features_for(setting.image_size, options.eye)
         self.eye = EyeClassifier(features, setting.mirrors) if options.eye else None

@@ -48,11 +48,22 @@ class Memory(nn.Module):
 
     def draw(self, count: int) -> Replay:
         """Images for each of this process's places in a batch: without replacement while there are enough."""
+        return self.at(rows(self.sample(count * world())))
+
+    def sample(self, count: int) -> Tensor:
+        """Places of so many stored images, the same in all processes."""
         keys = torch.rand(self.places, device=self.labels.device)
-        empty = torch.arange(self.places, device=keys.device) >= self.filled
-        shuffled = keys.masked_fill(empty, -1.0).argsort(descending=True)
-        turn = torch.arange(count * world(), device=keys.device) % self.filled.clamp_min(1)
-        return self.at(rows(shuffled[turn]))
+        shuffled = keys.masked_fill(~self.full(), -1.0).argsort(descending=True)
+        turn = torch.arange(count, device=keys.device) % self.filled.clamp_min(1)
+        return shuffled[turn]
+
+    def choose(self, scores: Tensor, count: int) -> Tensor:
+        """A place for each of so many rows, by itself, with chances as the scores (places,) are."""
+        return (torch.rand(count, self.places, device=scores.device).log() / scores).argmax(dim=1)
+
+    def full(self) -> Tensor:
+        """Which places hold an image."""
+        return torch.arange(self.places, device=self.filled.device) < self.filled
 
     def at(self, slots: Tensor) -> Replay:
         return Replay(self.images[slots], self.labels[slots], slots)
@@ -70,12 +81,32 @@ class Memory(nn.Module):
         count = len(values["labels"])
         number = self.seen + torch.arange(count, device=device)
         drawn = (torch.rand(count, dtype=torch.float64, device=device) * (number + 1)).long()
-        slot = torch.where(number < self.places, number, drawn)
-        winner = torch.full((self.places + 1,), -1, device=device)  # the row that a place gets; the last one counts
-        winner.scatter_reduce_(0, slot.clamp_max(self.places), torch.arange(count, device=device), "amax")
-        self.put(winner[:-1], values)
-        self.seen.add_(count)
+        self.enter(torch.where(number < self.places, number, drawn), values)
+
+    def enter(self, slots: Tensor, values: Mapping[str, Tensor]) -> None:
+        """The next images of the stream, each into its place, or nowhere where that is `places` or more."""
+        self.put(self.winners(slots), values)
+        self.seen.add_(len(slots))
         self.filled.copy_(self.seen.clamp_max(self.places))
+
+    def fill(self, values: Mapping[str, Tensor]) -> Tensor:
+        """The next images of the stream into places that are free, and the numbers of all of them in the stream."""
+        count = len(values["labels"])
+        number = self.seen + torch.arange(count, device=self.seen.device)
+        self.put(self.winners(number), values)
+        self.filled.copy_((self.seen + count).clamp_max(self.places))
+        return number
+
+    @torch.no_grad()
+    def update(self, slots: Tensor, **columns: Tensor) -> None:
+        """New entries of columns in the places that this process's images were drawn from."""
+        self.put(self.winners(gathered(slots)), {name: gathered(value) for name, value in columns.items()})
+
+    def winners(self, slots: Tensor) -> Tensor:
+        """The row that each place gets, the last of those whose slot it is; -1 where there is none."""
+        winner = torch.full((self.places + 1,), -1, device=slots.device)
+        winner.scatter_reduce_(0, slots.clamp_max(self.places), torch.arange(len(slots), device=slots.device), "amax")
+        return winner[:-1]
 
     def put(self, winner: Tensor, values: Mapping[str, Tensor]) -> None:
         """Into every place the row that `winner` (places,) names; -1 leaves it as it is."""

@@ -2,17 +2,20 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gcab.data.augment import Augment
 from gcab.data.tasks import Batch, Progress, Replay, Setting, Task, TaskImages, View, Watch, ignore
 from gcab.errors import GcabError
 from gcab.methods.gradients import Gradients
 from gcab.methods.memory import Memory
 from gcab.seeds import seeded
+
+Loss = Literal["ce", "bce"]  # softmax or binary cross-entropy
 
 
 class Method(nn.Module, ABC):
@@ -31,6 +34,7 @@ class Method(nn.Module, ABC):
         super().__init__()
         self.setting, self.options = setting, options
         self.watch: Watch = ignore  # of `end_task`, which may tell it how far it is
+        self.augment: Augment | None = None  # during `end_task`, for trainings of its own
 
     @property
     def judged(self) -> bool:
@@ -128,6 +132,10 @@ class Method(nn.Module, ABC):
         """Share of each gate's units used by finished tasks."""
         return {}
 
+    def counted(self) -> dict[str, list[int]]:
+        """What happened how often in the training of each task, for its record."""
+        return {}
+
     def memories(self) -> list[Memory]:
         """Every memory of training images in it."""
         return [module for module in self.modules() if isinstance(module, Memory)]
@@ -164,6 +172,14 @@ def binary_cross_entropy(logits: Tensor, labels: Tensor, first: int = 0) -> Tens
     """L_BCE over the classes from `first` on: every class is its own yes-or-no question."""
     targets = functional.one_hot(labels - first, logits.shape[1]).to(logits.dtype)
     return functional.binary_cross_entropy_with_logits(logits, targets)
+
+
+def losses(kind: Loss, logits: Tensor, labels: Tensor) -> Tensor:
+    """What each image adds to the mean that `cross_entropy` or `binary_cross_entropy` is."""
+    if kind == "ce":
+        return functional.cross_entropy(logits, labels, reduction="none")
+    targets = functional.one_hot(labels, logits.shape[1]).to(logits.dtype)
+    return functional.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(dim=1)
 
 
 def state_bytes(method: Method) -> int:

@@ -9,14 +9,17 @@ from gcab.methods.method import Method
 
 
 def methods() -> dict[str, type[Method]]:
-    """Name (the module's, with dashes) -> method, for each file in this folder that defines a concrete `Method`."""
+    """Name (the module's, with dashes) -> method, for each file here that has one; a base class has no `summary`.
+
+    A module whose name would be a word of Python ends in an underscore, which is not part of the method's.
+    """
     found: dict[str, type[Method]] = {}
     for module_info in pkgutil.iter_modules(gcab.methods.__path__):
         module = importlib.import_module(f"gcab.methods.{module_info.name}")
         for value in vars(module).values():
-            is_method = isinstance(value, type) and issubclass(value, Method) and value is not Method
+            is_method = isinstance(value, type) and issubclass(value, Method) and "summary" in vars(value)
             if is_method and value.__module__ == module.__name__:
-                found[module_info.name.replace("_", "-")] = value
+                found[module_info.name.rstrip("_").replace("_", "-")] = value
     return found
 
 

@@ -11,12 +11,18 @@ from torch.nn import functional
 
 from gcab.parallel.ranks import uniform
 
+RESNET_STRIDE = 8  # pixels between neighbours in the last feature map of a ResNet with a stem of stride 1
+Observed = Literal["scores", "mixed"]
+
 
 @dataclass(frozen=True)
 class EncoderConfig:
-    """The paper's encoder; D = `width`, M = `blocks`, N = (image size / `patch`)²."""
+    """The paper's encoder; D = `width`, M = `blocks`, N = (image size / `patch`)².
 
-    kind: Literal["vit", "convit"] = "convit"  # text: plain self-attention; authors: ConViT's GPSA
+    `external` has learned keys (LVT). `resnet18` is that of the paper's other rows: it uses `width` alone, 512 there.
+    """
+
+    kind: Literal["vit", "convit", "external", "resnet18"] = "convit"  # text: plain self-attention; authors: GPSA
     blocks: int = 5
     width: int = 384
     heads: int = 12
@@ -27,7 +33,8 @@ class EncoderConfig:
     weights: str = ""  # a run or a model whose encoder to start from, with the mean and deviation of its pixels
 
     def tokens(self, image_size: int) -> int:
-        return (image_size // self.patch) ** 2
+        side = -(-image_size // RESNET_STRIDE) if self.kind == "resnet18" else image_size // self.patch
+        return side**2
 
     def drop_rates(self) -> list[float]:
         """The share of the images that drop a branch of each block and, last, of the decoder's."""
@@ -47,9 +54,18 @@ class SelfAttention(nn.Module):
         self.output = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
+        return self.join(self.mix(*self.project(x)))
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Q, K and V, each (B, heads, N, D / heads)."""
         q, k = (self.split(part) for part in self.query_key(x).chunk(2, dim=-1))
-        v = self.split(self.value(x))  # (B, heads, N, D / heads)
-        return self.join(self.mix(q, k, v))
+        return q, k, self.split(self.value(x))
+
+    def observe(self, x: Tensor, what: Observed) -> tuple[Tensor, Tensor]:
+        """`forward`, and of each head Q K^T / sqrt(d) (B, heads, N, N) or what it mixed (B, heads, N, D / heads)."""
+        q, k, v = self.project(x)
+        mixed = self.mix(q, k, v)
+        return self.join(mixed), q @ k.mT * q.shape[-1] ** -0.5 if what == "scores" else mixed
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return functional.scaled_dot_product_attention(q, k, v)
@@ -111,6 +127,33 @@ class GatedPositionalSelfAttention(SelfAttention):
         return self.position(self.offsets).softmax(dim=-1)  # (heads, N, N)
 
 
+class ExternalAttention(SelfAttention):
+    """LVT's attention: A = softmax(Q K / sqrt(d) + bias) with keys K that are learned, not made of the image.
+
+    The bias of each head depends on the offset from one token to another only.
+    """
+
+    offset: Tensor
+
+    def __init__(self, width: int, heads: int, side: int) -> None:
+        super().__init__(width, heads)
+        del self.query_key
+        self.query = nn.Linear(width, width, bias=False)
+        self.keys = nn.Parameter(nn.init.trunc_normal_(torch.empty(heads, side**2, width // heads), std=0.02))
+        self.bias = nn.Parameter(torch.zeros(heads, (2 * side - 1) ** 2))
+        place = torch.cartesian_prod(torch.arange(side), torch.arange(side))  # (N, 2): row, column
+        row, column = (place[None, :] - place[:, None] + side - 1).unbind(dim=-1)  # (N, N)
+        self.register_buffer("offset", row * (2 * side - 1) + column, persistent=False)
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q = self.split(self.query(x))
+        return q, self.keys.to(q.dtype).expand(len(x), -1, -1, -1), self.split(self.value(x))
+
+    def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        bias = self.bias[:, self.offset].to(q.dtype)  # (heads, N, N)
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+
+
 class DropPath(nn.Module):
     """Stochastic depth: drops a residual branch for a random share of the images.
 
@@ -149,7 +192,15 @@ class Block(nn.Module):
         self.drop_path = DropPath(drop_path)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x + self.drop_path(self.attention(self.norm_attention(x)))
+        return self.add(x, self.attention(self.norm_attention(x)))
+
+    def observe(self, x: Tensor, what: Observed) -> tuple[Tensor, Tensor]:
+        """`forward`, and what its attention did."""
+        attended, seen = self.attention.observe(self.norm_attention(x), what)
+        return self.add(x, attended), seen
+
+    def add(self, x: Tensor, attended: Tensor) -> Tensor:
+        x = x + self.drop_path(attended)
         return x + self.drop_path(self.mlp(self.norm_mlp(x)))
 
 
@@ -167,14 +218,15 @@ class Encoder(nn.Module):
         gpsa: type[GatedPositionalSelfAttention] = GatedPositionalSelfAttention,
     ) -> None:
         super().__init__()
-        side = image_size // config.patch
+        assert config.kind != "resnet18", "which is not made of these blocks"
+        side, kinds = image_size // config.patch, {"convit": gpsa, "external": ExternalAttention}
         self.config, self.tokens = config, config.tokens(image_size)
         self.patches = nn.Conv2d(3, config.width, kernel_size=config.patch, stride=config.patch)
         self.position = nn.Parameter(torch.zeros(1, side**2, config.width))
         self.blocks = nn.ModuleList(
             Block(
-                gpsa(config.width, config.heads, side)
-                if config.kind == "convit"
+                kinds[config.kind](config.width, config.heads, side)
+                if config.kind in kinds
                 else SelfAttention(config.width, config.heads),
                 config.width,
                 config.mlp_ratio,
@@ -193,6 +245,15 @@ class Encoder(nn.Module):
         for block in self.blocks:
             x = block(x)
         return x
+
+    def observe(self, images: Tensor, what: Observed) -> tuple[Tensor, list[Tensor]]:
+        """`forward` by the readable path, and what the attention of each block did (A-D)."""
+        x, seen = self.embed(images), []
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            x, found = block.observe(x, what)
+            seen.append(found)
+        return x, seen
 
     def embed(self, images: Tensor) -> Tensor:
         """`patches`, as a product because its windows do not overlap, and where in the image they are: (B, N, D)."""

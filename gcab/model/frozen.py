@@ -1,6 +1,7 @@
 """A network as it was at one moment, for the new one to be compared with."""
 
 import copy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,7 @@ class Frozen(nn.Module):
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
-        self.module = copy.deepcopy(module).requires_grad_(False).eval()
+        self.module: Any = copy.deepcopy(module).requires_grad_(False).eval()  # of the same kind as what it copies
 
     def train(self, mode: bool = True) -> "Frozen":  # noqa: ARG002
         return super().train(False)

@@ -1,9 +1,10 @@
 """Classifiers c^t: one per task, logits concatenated."""
 
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from gcab.model.encoder import initialise
 from gcab.model.rows import without_row
@@ -36,15 +37,36 @@ class Head(nn.Module):
 class GrowingHead(nn.Module):
     """Heads over one shared feature, for methods whose decoder knows no tasks."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, normalise: bool = True) -> None:
         super().__init__()
-        self.width = width
+        self.width, self.normalise = width, normalise
         self.parts = nn.ModuleList()
 
     def grow(self, classes: int) -> None:
-        part = Head(self.width, classes, normalise=True)
+        part = self.part(classes)
         initialise(part)
         self.parts.append(part)
 
+    def part(self, classes: int) -> nn.Module:
+        return Head(self.width, classes, self.normalise)
+
     def forward(self, feature: Tensor) -> Tensor:
         return torch.cat([part(feature) for part in self.parts], dim=1)  # (B, classes seen)
+
+
+class CosineHead(GrowingHead):
+    """z_c = s cos(f, w_c): heads that see no length, so that no class wins by that of its weights."""
+
+    purposes: ClassVar[dict[str, str]] = {"": "classifier of the classes of {this}"}
+
+    def __init__(self, width: int, scale: float) -> None:
+        super().__init__(width, normalise=False)
+        self.scale = scale
+
+    def part(self, classes: int) -> nn.Module:
+        return nn.Linear(self.width, classes, bias=False)
+
+    def forward(self, feature: Tensor) -> Tensor:
+        weights = torch.cat([cast(nn.Linear, part).weight for part in self.parts])
+        directions = functional.normalize(weights.float(), dim=1)
+        return self.scale * functional.linear(functional.normalize(feature.float(), dim=1), directions)

@@ -11,6 +11,7 @@ from gcab.model.gates import Gate
 from gcab.model.heads import GrowingHead, Head
 from gcab.model.options import NetworkOptions
 from gcab.model.projectors import DriftCascade, make_projector
+from gcab.model.resnet import ResNet
 
 Masks = tuple[Tensor | None, Tensor | None]  # m_i over the width, m_2 over the MLP's hidden units
 
@@ -137,21 +138,33 @@ class GatedNetwork(nn.Module):
 
 
 class PlainNetwork(nn.Module):
-    """The same architecture without gates, cascade or passes per task: fine-tuning, joint training, replay."""
+    """The same architecture without gates, cascade or passes per task: fine-tuning, joint training, replay.
+
+    A ResNet has no class token: its heads read the mean of its last feature map, as published.
+    """
 
     purposes: ClassVar[dict[str, str]] = {"token": "class token: what the decoder looks for"}
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: Encoder | ResNet) -> None:
         super().__init__()
-        width = encoder.config.width
+        self.width, self.pools = encoder.config.width, isinstance(encoder, ResNet)
         self.encoder = encoder
-        self.block = decoder_block(encoder.config, NetworkOptions())
-        self.token = nn.Parameter(nn.init.trunc_normal_(torch.empty(width), std=0.02))
-        self.head = GrowingHead(width)
+        if not self.pools:
+            self.block = decoder_block(encoder.config, NetworkOptions())
+            self.token = nn.Parameter(nn.init.trunc_normal_(torch.empty(self.width), std=0.02))
+        self.head = GrowingHead(self.width, normalise=not self.pools)
 
     def grow(self, classes: int) -> None:
         self.head.grow(classes)
-        self.head.to(self.token.device)
+        self.head.to(next(self.encoder.parameters()).device)
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.head(self.block(self.token, self.encoder(images)))
+        return self.head(self.feature(images))
+
+    def feature(self, images: Tensor) -> Tensor:
+        """f (B, D), which the heads read."""
+        return self.decode(self.encoder(images))
+
+    def decode(self, tokens: Tensor) -> Tensor:
+        """The same from the encoder's tokens (B, N, D)."""
+        return tokens.mean(dim=1) if self.pools else self.block(self.token, tokens)

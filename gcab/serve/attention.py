@@ -16,7 +16,7 @@ def attention_maps(method: Method, images: Tensor) -> Tensor | None:
     network = getattr(method, "network", None)
     if isinstance(network, GatedNetwork):
         maps = gated_attention_maps(network, images, compensate=getattr(method.options, "compensation", True))
-    elif isinstance(network, PlainNetwork):
+    elif isinstance(network, PlainNetwork) and not network.pools:
         maps = plain_attention_map(network, images)
     else:
         return None

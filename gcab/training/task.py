@@ -38,4 +38,5 @@ class TaskTraining:
 
     def end(self, watch: Watch = ignore) -> None:
         """The method's last sight of the images."""
-        finish(self.method, self.task, self.train, self.trainer.seed, watch, self.held_out)
+        trainer = self.trainer
+        finish(self.method, self.task, self.train, trainer.seed, watch, self.held_out, trainer.augment)

@@ -115,14 +115,19 @@ def finish(
     seed: int,
     watch: Watch = ignore,
     held_out: TaskImages | None = None,
+    augment: Augment | None = None,
 ) -> None:
-    """End a task with the seed of its place in the run; `watch` is the progress callback of a long `end_task`."""
+    """End a task with the seed of its place in the run; `watch` is the progress callback of a long `end_task`.
+
+    Every process sees all images here, so each makes its own views of all of them.
+    """
     method.watch = watch
+    method.augment = augment and Augment(augment.config, augment.mean, augment.std)
     try:
         with seeded(seed, "end", task.index):
             method.end_task(task, data, held_out)
     finally:
-        method.watch = ignore
+        method.watch, method.augment = ignore, None
     make_equal(method.state_dict().values())
 
 

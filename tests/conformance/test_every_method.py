@@ -224,7 +224,8 @@ def test_stored_images_are_declared_to_the_byte(finished: FinishedRun) -> None:
     memory = as_bytes(iter(state.values()))
     forms = (images, images.float(), images.float() / 255, setting.normalise(images))
     kept = sum(any(as_bytes(iter([form[index]])) in memory for form in forms) for index in range(len(images)))
-    assert kept == method.stored_images() <= BUFFER
+    stored_once = {as_bytes(iter([image])) for held in method.memories() for image in held.everything().images}
+    assert kept == len(stored_once) <= method.stored_images() <= BUFFER  # an image may be met, and stored, twice
 
 
 def test_a_method_keeps_no_tensor_outside_its_state(finished: FinishedRun) -> None:

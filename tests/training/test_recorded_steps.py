@@ -8,7 +8,7 @@ import torch
 
 from gcab.config import RunConfig, resolve
 from gcab.data.augment import Augment
-from gcab.data.tasks import Task, TaskImages
+from gcab.data.tasks import Batch, Progress, Task, TaskImages
 from gcab.fast.compiling import compiled
 from gcab.fast.graphs import unchanged
 from gcab.methods.method import Method, grow
@@ -67,8 +67,9 @@ def train(steps: Steps, step: Step, feed: Feed) -> torch.Tensor:
     return torch.cat(losses)
 
 
-@pytest.mark.parametrize("method_name", ["gcab", "finetune", "er"])
+@pytest.mark.parametrize("method_name", ["gcab", "finetune", "er", "agem", "gem", "derpp", "ert", "gss"])
 def test_recorded_steps_are_the_plain_steps(method_name: str) -> None:
+    """Those whose steps write into the memory that the next batch is drawn from would differ if it were drawn ahead."""
     config, method, data = two_tasks(method_name)
     twin = copy.deepcopy(method)
     step, feed = prepare(config, method, data)
@@ -81,6 +82,31 @@ def test_recorded_steps_are_the_plain_steps(method_name: str) -> None:
     assert called.names == plain.names
     for (name, one), other in zip(method.state_dict().items(), twin.state_dict().values(), strict=True):
         assert torch.equal(one, other), name
+
+
+def test_a_batch_drawn_ahead_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The race: a recorded step that prepares the next batch before its own images are in the memory."""
+    config, method, data = two_tasks("derpp")
+    twin = copy.deepcopy(method)
+    step, feed = prepare(config, method, data)
+    train(PlainSteps(step, feed), step, feed)
+    other_step, other_feed = prepare(config, twin, data)
+    called = CalledSteps(other_step, other_feed)
+    waiting: list[Batch] = []
+    learn = other_step.learn
+
+    def learn_late(batch: Batch, progress: Progress) -> dict[str, torch.Tensor]:
+        """Draws for the next step first, as work beside this one may."""
+        position = called.position + 1
+        waiting.append(RecordedSteps.fetch(called, position))
+        return learn(batch, progress)
+
+    monkeypatch.setattr(other_step, "learn", learn_late)
+    monkeypatch.setattr(
+        called, "fetch", lambda position: waiting.pop() if waiting else RecordedSteps.fetch(called, position)
+    )
+    train(called, other_step, other_feed)
+    assert not torch.equal(method.state_dict()["memory.logits"], twin.state_dict()["memory.logits"])
 
 
 def test_warming_up_leaves_weights_and_a_resumed_optimiser_as_they_were() -> None:

@@ -1,0 +1,63 @@
+"""A-GEM: a step may not make stored images worse, on average (Chaudhry et al. 2019).
+
+The condition holds for the gradient; what an adaptive optimiser makes of it is another matter.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from gcab.data.tasks import Batch, Progress, Setting, Task
+from gcab.methods.gradients import Gradients
+from gcab.methods.rehearsal import ReplayedOptions, SharedByTasks
+
+
+@dataclass(frozen=True)
+class AgemOptions(ReplayedOptions):
+    """`replay`: images of the reference gradient; Mammoth draws 128."""
+
+
+class Agem(SharedByTasks):
+    """g̃ = g - (<g, r> / <r, r>) r where <g, r> < 0, with r the gradient of drawn images; nothing is rehearsed."""
+
+    Options: ClassVar[type[Any]] = AgemOptions
+    summary = "A-GEM: gradients are projected so that stored images get no worse (--options.buffer, 200 images)"
+    purposes: ClassVar[dict[str, str]] = {"violated": "steps of each task whose gradient had to be projected"}
+    violated: Tensor
+    options: AgemOptions
+
+    def __init__(self, setting: Setting, options: Any) -> None:
+        super().__init__(setting, options)
+        self.register_buffer("violated", torch.zeros(0, dtype=torch.long))
+
+    def grow(self, task: Task) -> None:
+        super().grow(task)
+        self.violated = torch.cat([self.violated, self.violated.new_zeros(1)])
+
+    def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:  # noqa: ARG002
+        logits = self.network(batch.images[: batch.fresh])
+        return {"classification": self.classification(logits, batch.labels[: batch.fresh])}
+
+    def before_step(self, progress: Progress, batch: Batch, gradients: Gradients) -> None:  # noqa: ARG002
+        if batch.slots is None:
+            return
+        own = gradients.flat()
+        references = self.references(batch, gradients)
+        violated = (references @ own < 0).any() & (self.memory.filled > 0)
+        gradients.write(torch.where(violated, self.projected(own, references), own))
+        self.violated[-1] += violated
+
+    def references(self, batch: Batch, gradients: Gradients) -> Tensor:
+        """The gradients that no step may work against: here (1, weights)."""
+        images, labels = batch.images[batch.fresh :], batch.labels[batch.fresh :]
+        return gradients.of(lambda: self.classification(self.network(images), labels))[None]
+
+    def projected(self, own: Tensor, references: Tensor) -> Tensor:
+        """The nearest gradient that does not work against them."""
+        [reference] = references
+        return own - own @ reference / (reference @ reference).clamp_min(1e-30) * reference
+
+    def counted(self) -> dict[str, list[int]]:
+        return {"violated": self.violated.tolist()}

@@ -1,0 +1,165 @@
+"""DyTox: a token and a head for every task over one decoder, exemplars among the images (Douillard et al., CVPR 2022).
+
+It is the paper's network without gates. Not here: repeated augmentation, and mixup (DyTox+). The published memory is
+larger than said with several GPUs (the authors' erratum); here all processes keep one memory.
+Legend: z⁻ = logits before the task, λ = share of old classes, d = the extra head on the newest token.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages
+from gcab.errors import check_options
+from gcab.fast.encoders import make_transformer
+from gcab.fast.folded import FoldedDecoder, Pass, pass_logits, passes_of
+from gcab.methods.distillation import softened_divergence
+from gcab.methods.gcab import Decision
+from gcab.methods.herding import add_classes, herded, in_order, of_images, unit
+from gcab.methods.memory import Memory
+from gcab.methods.method import Loss, Method, binary_cross_entropy, cross_entropy
+from gcab.methods.short_training import lessons, train_shortly
+from gcab.model.frozen import Frozen
+from gcab.model.heads import Head
+from gcab.model.network import GatedNetwork
+from gcab.model.options import NetworkOptions
+
+OPEN = (None, None)  # no gates
+
+
+@dataclass(frozen=True)
+class DytoxOptions:
+    """The authors' settings for CIFAR-100 but for the memory, 2000 images there."""
+
+    buffer: int = 200  # images in all, as many of each class, shuffled among those of the task
+    loss: Loss = "bce"
+    divergence: float = 0.1  # weight of the extra head, which tells new classes from any old one
+    tuning_epochs: int = 20  # on the balanced memory, at the end of a task; 0: none
+    tuning_batch: int = 128
+    tuning_lr: float = 1.25e-5  # constant; authors: 5e-5 x batch / 512
+
+    def __post_init__(self) -> None:
+        check_options(self, ("tuning_batch", "tuning_lr"), ("buffer", "divergence", "tuning_epochs"))
+
+
+class TokenNetwork(GatedNetwork):
+    """The paper's network with its gates left out, from images to the logits of all passes."""
+
+    compiled = ("decide",)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.logits_of(self.encoder(images))
+
+    def logits_of(self, features: Tensor) -> Tensor:
+        return self.decide(passes_of(self, [OPEN] * self.tasks), [features] * self.tasks, self.classes)
+
+    def decide(self, passes: Sequence[Pass], spaces: Sequence[Tensor], classes: Sequence[int]) -> Tensor:
+        return pass_logits(self.block, passes, spaces, classes)
+
+    def described(self, images: Tensor) -> Tensor:
+        """What every token makes of an image, side by side: (B, T D)."""
+        features = self.encoder(images)
+        return torch.cat([self.decode(task, features, OPEN) for task in range(self.tasks)], dim=1)
+
+
+class Dytox(Method):
+    """Old tokens and heads rest while a task is learned, and learn again on the memory when it ends."""
+
+    Options: ClassVar[type[Any]] = DytoxOptions
+    summary = "DyTox: a token and a head per task, exemplars among the images (--options.buffer, 200 images)"
+    options: DytoxOptions
+
+    def __init__(self, setting: Setting, options: DytoxOptions) -> None:
+        super().__init__(setting, options)
+        encoder = make_transformer(setting.encoder, setting.image_size, setting.weights)
+        self.network = TokenNetwork(encoder, NetworkOptions(gates=False, freeze_norms=False))
+        self.memory = Memory(options.buffer, setting.image_size)
+        self.teacher: Frozen | None = None
+        self.extra: Head | None = None  # d, while a task is learned
+        self.known = 0  # classes of earlier tasks
+
+    def grow(self, task: Task) -> None:
+        self.network.grow(task.classes, projector=False)
+
+    def begin_task(self, task: Task) -> None:
+        self.known = task.first
+        if task.index > 0:
+            self.teacher = Frozen(self.network)
+            self.extra = Head(self.network.width, task.classes + 1, normalise=True).to(self.memory.labels.device)
+            for weight in self.extra.linear.parameters():
+                nn.init.zeros_(weight)  # random numbers would depend on more than the place in the run
+
+    def among(self) -> TaskImages | None:
+        return self.memory.everything() if self.known else None
+
+    def batch(self, batch: Batch) -> Batch:
+        if self.teacher is None:
+            return batch
+        return replace(batch, targets={"logits": self.teacher(batch.images)[:, : self.known]})
+
+    def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:  # noqa: ARG002
+        """(1 - λ) BCE + λ KL(softmax z⁻ ‖ softmax z) + 0.1 BCE(d); the KL is a mean over images and classes."""
+        network = self.network
+        features = network.encoder(batch.images)
+        logits = network.logits_of(features)
+        classification = self.classified(logits, batch.labels)
+        if self.extra is None:
+            return {"classification": classification}
+        old = self.known / logits.shape[1]
+        moved = softened_divergence(logits[:, : self.known], batch.targets["logits"], 1.0) / self.known
+        extra = self.extra(network.decode(network.tasks - 1, features, OPEN))
+        newness = (batch.labels - self.known + 1).clamp_min(0)  # 0: any old class
+        return {
+            "classification": (1 - old) * classification,
+            "distillation": old * moved,
+            "divergence": self.options.divergence * self.classified(extra, newness),
+        }
+
+    def classified(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return (cross_entropy if self.options.loss == "ce" else binary_cross_entropy)(logits, labels)
+
+    def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:
+        self.preview_end(task, data, held_out)
+        if task.index > 0 and int(self.memory.filled):
+            self.tune()
+
+    def preview_end(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:  # noqa: ARG002
+        """Without the fine-tuning."""
+        device, classes = self.memory.labels.device, sum(self.network.classes)
+        features = unit(of_images(self.network.described, self.setting, data.images, device))
+        share = self.options.buffer // classes
+        chosen = in_order(data.labels.to(device), lambda positions: herded(features[positions], share))
+        add_classes(self.memory, data.where(chosen.to(data.labels.device)), classes)
+        self.teacher = self.extra = None
+        self.network.finish()
+
+    def tune(self) -> None:
+        """Tokens, heads and decoder on the memory alone, which has as many images of every class."""
+        network, options, held = self.network, self.options, self.memory.everything()
+        steps = options.tuning_epochs * -(-len(held.labels) // options.tuning_batch)
+        batches = lessons(held, options.tuning_batch, steps, self.setting, self.augment, self.memory.labels.device)
+
+        def loss(images: Tensor, labels: Tensor) -> Tensor:
+            with torch.no_grad():
+                features = network.encoder(images)
+            return self.classified(network.logits_of(features), labels)
+
+        learning = [*network.block.parameters(), *network.tokens.parameters(), *network.heads.parameters()]
+        optimiser = partial(torch.optim.AdamW, lr=options.tuning_lr, weight_decay=0.0)
+        train_shortly(learning, optimiser, batches, loss, self.watch, steps)
+
+    def predict(self, images: Tensor) -> Tensor:
+        return self.network(images)
+
+    def predictor(self) -> nn.Module:
+        return Decision(self.network, FoldedDecoder(self.network), compensate=False)
+
+    def features(self, images: Tensor) -> Tensor:
+        return self.network.encoder(images)
+
+    def embed(self, images: Tensor, task: int, compensate: bool) -> Tensor:  # noqa: ARG002
+        return self.network.decode(task, self.features(images), OPEN)

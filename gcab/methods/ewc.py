@@ -1,0 +1,47 @@
+"""Elastic weight consolidation: weights that old tasks' likelihood depends on move less (Kirkpatrick et al. 2017)."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from gcab.methods.importance import Importance, ImportanceOptions
+from gcab.methods.per_image import gradients_per_image
+
+
+@dataclass(frozen=True)
+class EwcOptions(ImportanceOptions):
+    """FACIL's weight; its Fisher squares the mean gradient of a batch, which is smaller: search the weight again."""
+
+    weight: float = 5000.0
+    expectation: Literal["sampled", "exact"] = "sampled"  # over y ~ p(y | x): one draw, or all classes in turn
+
+
+class Ewc(Importance):
+    """Ω = E_x E_{y ~ p(y|x)} (∂ log p(y|x) / ∂θ)², the diagonal of the Fisher information, image by image."""
+
+    Options: ClassVar[type[Any]] = EwcOptions
+    summary = (
+        "elastic weight consolidation: weights that old tasks' Fisher information names move less; stores no image"
+    )
+    options: EwcOptions
+
+    def of_images(self, images: Tensor) -> Tensor:
+        first = self.known if self.options.heads == "new" else 0
+        chances = self.network(images)[:, first:].softmax(dim=1)
+        if self.options.expectation == "exact":
+            labels = range(chances.shape[1])
+            return torch.stack([chances[:, y, None] * self.squares(images, first, y) for y in labels]).sum(dim=0)
+        draws = torch.rand(len(images), 1).to(chances.device)
+        return self.squares(images, first, (chances.cumsum(dim=1) < draws).sum(dim=1).clamp_max(chances.shape[1] - 1))
+
+    def squares(self, images: Tensor, first: int, labels: Tensor | int) -> Tensor:
+        """(∂ log p(y|x))² for a label of each image, counted from the first class that may be the answer."""
+
+        def likelihood(logits: Tensor, label: Tensor) -> Tensor:
+            return -functional.cross_entropy(logits[first:], label)
+
+        targets = labels * torch.ones(len(images), dtype=torch.long, device=images.device)
+        return gradients_per_image(self.network, self.shared(), likelihood, images, targets).square()

@@ -1,0 +1,62 @@
+"""Function distance regularisation: stored images keep the outputs of their task's end (Benjamin et al. 2019)."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from gcab.data.tasks import Batch, Progress, Replay, Task, TaskImages
+from gcab.errors import GcabError
+from gcab.methods.rehearsal import ReplayedOptions, SharedByTasks
+
+SMALLEST = 1e-12  # beneath the root of a distance, which has no gradient at 0
+
+
+@dataclass(frozen=True)
+class FdrOptions(ReplayedOptions):
+    """Mammoth lists weights of 0.3 and 1 and never multiplies by them: 1."""
+
+    weight: float = 1.0  # λ
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.weight < math.inf:
+            raise GcabError(f"options.weight is {self.weight}: give 0 or more.")
+
+
+class Fdr(SharedByTasks):
+    """L = CE(B) + λ mean |softmax z(x') - softmax z'|₂, over the classes that x' knew; in one step, not two."""
+
+    Options: ClassVar[type[Any]] = FdrOptions
+    summary = "FDR: stored images keep the outputs of the end of their task (--options.buffer, 200 images)"
+    columns: ClassVar[dict[str, Tensor]] = {"logits": torch.zeros(0)}
+    options: FdrOptions
+
+    def grow(self, task: Task) -> None:
+        super().grow(task)
+        self.memory.widen("logits", task.classes)
+
+    def replay(self, count: int) -> Replay | None:
+        return super().replay(count) if self.options.weight > 0 else None
+
+    def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:  # noqa: ARG002
+        logits, fresh = self.network(batch.images), batch.fresh
+        terms = {"classification": self.classification(logits[:fresh], batch.labels[:fresh])}
+        if batch.slots is not None:
+            distance = self.distance(logits[fresh:], batch.labels[fresh:], batch.slots)
+            terms["function"] = self.options.weight * self.there() * distance
+        return terms
+
+    def distance(self, logits: Tensor, labels: Tensor, slots: Tensor) -> Tensor:
+        known = self.ends[self.tasks_of_labels(labels)][:, None]
+        unknown = torch.arange(logits.shape[1], device=known.device) >= known
+        now, before = (
+            z.float().masked_fill(unknown, -torch.inf).softmax(dim=1)
+            for z in (logits, self.memory.get_buffer("logits")[slots])
+        )
+        return ((now - before).square().sum(dim=1) + SMALLEST).sqrt().mean()
+
+    def remembered(self, images: TaskImages) -> dict[str, Tensor]:
+        return {"logits": self.answers(images.images).float()}

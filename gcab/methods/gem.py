@@ -1,0 +1,103 @@
+"""Gradient episodic memory: a step may make the stored images of no task worse (Lopez-Paz and Ranzato 2017).
+
+The condition holds for the gradient; what an adaptive optimiser makes of it is another matter.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from gcab.data.tasks import Batch, Replay
+from gcab.errors import GcabError
+from gcab.methods.agem import Agem, AgemOptions
+from gcab.methods.gradients import Gradients
+from gcab.methods.method import losses
+from gcab.parallel.ranks import rows, world
+
+ITERATIONS = 300  # of the search for v
+
+
+@dataclass(frozen=True)
+class GemOptions(AgemOptions):
+    """The authors' values; all stored images are looked at in each step, so `replay` has no meaning."""
+
+    strength: float = 0.5  # γ: how much every past task is helped whenever one is violated
+    ridge: float = 1e-3  # ε, of gradients scaled to length 1, as late ones are so small that it would be all there is
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.replay:
+            raise GcabError(f"options.replay is {self.replay}: gem looks at all stored images, leave it at 0.")
+        for name in ("strength", "ridge"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise GcabError(f"options.{name} is {getattr(self, name)}: give 0 or more.")
+
+
+class Gem(Agem):
+    """g̃ = g + Gᵀv where any <g, g_s> < 0, with a gradient g_s for the stored images of each past task s."""
+
+    Options: ClassVar[type[Any]] = GemOptions
+    summary = "GEM: gradients are projected so that the images of no task get worse (--options.buffer, 200 images)"
+    options: GemOptions
+
+    def replay(self, count: int) -> Replay | None:  # noqa: ARG002
+        """All stored images, task after task, as many places for each."""
+        if not self.rehearses() or self.share() == 0:
+            return None
+        slots, _ = self.places()
+        return self.memory.at(rows(slots.flatten()))
+
+    def share(self) -> int:
+        """Places for each past task, a multiple of the number of processes."""
+        return -(-(self.options.buffer // (len(self.ends) - 1)) // world()) * world()
+
+    def places(self) -> tuple[Tensor, Tensor]:
+        """Where the images of each past task are, (tasks, share), and which of these places count."""
+        memory, past = self.memory, torch.arange(len(self.ends) - 1, device=self.ends.device)
+        counts = ((self.tasks_of_labels(memory.labels) == past[:, None]) & memory.full()).sum(dim=1)
+        turn = torch.arange(self.share(), device=past.device)
+        counting = turn < counts[:, None]
+        first = counts.cumsum(dim=0) - counts  # images lie in the order of tasks
+        return torch.where(counting, first[:, None] + turn, 0), counting
+
+    def references(self, batch: Batch, gradients: Gradients) -> Tensor:
+        """g_s of all past tasks: (tasks, weights)."""
+        past = len(self.ends) - 1
+        images, labels = batch.images[batch.fresh :].chunk(past), batch.labels[batch.fresh :].chunk(past)
+        _, counting = self.places()
+        weights = counting * world() / counting.sum(dim=1, keepdim=True).clamp_min(1)
+
+        def loss(task: int) -> Tensor:
+            each = losses(self.options.loss, self.network(images[task]).float(), labels[task])
+            return (each * rows(weights[task])).sum()
+
+        return torch.stack([gradients.of(partial(loss, task)) for task in range(past)])
+
+    def projected(self, own: Tensor, references: Tensor) -> Tensor:
+        lengths = references.norm(dim=1)
+        unit = references / lengths.clamp_min(1e-30)[:, None]
+        gram = (unit @ unit.T).double() + self.options.ridge * torch.eye(len(unit), device=own.device)
+        v = least(gram, (unit @ own).double(), self.options.strength * lengths.double())
+        return own + v.float() @ unit
+
+
+def least(p: Tensor, q: Tensor, lowest: Tensor) -> Tensor:
+    """argmin ½ vᵀPv + qᵀv subject to v ≥ `lowest`: accelerated projected gradients, begun anew where they overshoot.
+
+    Always the same number of steps, so that it may be recorded; P is positive definite with ones on its diagonal.
+    """
+    rate = 1 / p.abs().sum(dim=1).max()  # no eigenvalue of P is larger
+    v = ahead = lowest
+    momentum = torch.ones_like(rate)
+    for _ in range(ITERATIONS):
+        new = torch.maximum(ahead - rate * (p @ ahead + q), lowest)
+        overshot = (ahead - new) @ (new - v) > 0
+        previous = torch.where(overshot, 1.0, momentum)
+        momentum = (1 + (1 + 4 * previous.square()).sqrt()) / 2
+        ahead = new + (previous - 1) / momentum * (new - v)
+        v = new
+    return v

@@ -1,0 +1,164 @@
+"""HAL: anchors, images that rehearsal would forget most, must keep their answers (Chaudhry et al., AAAI 2021).
+
+Legend: θ = weights, θ̃ = after a step of plain descent, e = anchors, θ_M = θ fine-tuned on the memory, φ = class means.
+Authors and Mammoth differ in much. Here: anchors start at the mean image of a class and stay near its mean feature by
+the cosine, with Adam (authors); z_θ̃ is held constant (Mammoth). Ours: φ and mean images are those of the task's end,
+where both keep running means, and the memory is the reservoir of `er`, where theirs is a ring.
+"""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages
+from gcab.errors import GcabError, check_options
+from gcab.methods.er import Er, ErOptions
+from gcab.methods.herding import class_means, of_images, widened
+from gcab.methods.method import Loss, losses
+from gcab.methods.short_training import lessons, train_shortly
+from gcab.parallel.ranks import mean, world
+
+
+@dataclass(frozen=True)
+class HalOptions(ErOptions):
+    """The authors' settings where they are named; those for CIFAR are not published."""
+
+    loss: Loss = "ce"
+    anchors: float = 0.1  # λ, weight of the anchors' answers; authors
+    look_ahead: float = 0.03  # rate of the step to θ̃, of its own as AdamW's would move nothing; Mammoth's rate
+    second_order: bool = False  # authors: true, gradients pass through θ̃; on a GPU with training.precision float32
+    embedding: float = 0.1  # γ, weight of the distance to the class mean; authors
+    anchor_steps: int = 100  # authors
+    anchor_lr: float = 1e-3  # of Adam; authors
+    memory_steps: int = 50  # of fine-tuning to θ_M; authors: 50, Mammoth: 1
+    memory_batch: int = 10  # authors
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_options(
+            self, ("anchor_lr", "memory_batch"), ("anchors", "look_ahead", "embedding", "anchor_steps", "memory_steps")
+        )
+        if self.second_order and world() > 1:
+            raise GcabError("options.second_order works in one process only: start one, or set it to false.")
+
+
+class Hal(Er):
+    """Experience replay beside one synthetic image per class, whose bytes are counted."""
+
+    Options: ClassVar[type[Any]] = HalOptions
+    summary = "hindsight anchor learning: replay, and one synthetic image per class (--options.buffer, 200 images)"
+    purposes: ClassVar[dict[str, str]] = {"anchors": "synthetic image of each class that rehearsal would forget most"}
+    recorded = False  # a step asks for gradients within its loss
+    options: HalOptions
+    anchors: Tensor
+
+    def __init__(self, setting: Setting, options: Any) -> None:
+        super().__init__(setting, options)
+        self.register_buffer("anchors", torch.zeros(0, 3, setting.image_size, setting.image_size))
+        self.known = 0  # classes of earlier tasks
+
+    def grow(self, task: Task) -> None:
+        super().grow(task)
+        self.known = task.first
+        self.anchors = widened(self.anchors, task.classes)
+
+    def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:
+        """L + λ mean over anchors of Σ_c (z_θ(e)_c - z_θ̃(e)_c)²."""
+        with sdpa_kernel(SDPBackend.MATH) if self.options.second_order else nullcontext():
+            terms = super().loss(batch, progress)
+            if self.known and self.options.anchors > 0:
+                terms["anchors"] = self.options.anchors * self.change(self.looked_ahead(terms["classification"]))
+        return terms
+
+    def looked_ahead(self, loss: Tensor) -> dict[str, Tensor]:
+        """θ̃ = θ - rate ∇L by name; θ itself is not touched."""
+        named = {name: weight for name, weight in self.network.named_parameters() if weight.requires_grad}
+        further = self.options.second_order
+        found = torch.autograd.grad(loss, [*named.values()], retain_graph=True, create_graph=further, allow_unused=True)
+        gradients = dict(zip(named, found, strict=True))
+        return {
+            name: weight - self.options.look_ahead * (gradient if further else mean(gradient))
+            for name, weight in named.items()
+            if (gradient := gradients[name]) is not None
+        }
+
+    def change(self, ahead: dict[str, Tensor]) -> Tensor:
+        """Mean over old anchors of Σ_c (z_θ(e)_c - z_θ̃(e)_c)², with nothing dropped."""
+        anchors = self.anchors[: self.known]
+        with evaluating(self.network):
+            now = self.network(anchors)
+            with nullcontext() if self.options.second_order else torch.no_grad():
+                then = functional_call(self.network, ahead, (anchors,))
+        return (now - then).float().square().sum(dim=1).mean()
+
+    def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:
+        super().end_task(task, data, held_out)
+        device, labels = self.anchors.device, data.labels.to(self.anchors.device)
+        features = of_images(self.network.feature, self.setting, data.images, device)
+        start = class_means(of_images(nn.Identity(), self.setting, data.images, device), labels, task.labels)
+        means, targets = class_means(features, labels, task.labels), torch.tensor(task.labels, device=device)
+        self.anchors[task.first :] = self.sought(start, means, targets, self.rehearsed_network())
+
+    def preview_end(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:
+        """What it stores has no say in a decision."""
+
+    def rehearsed_network(self) -> nn.Module:
+        """θ_M: a copy, fine-tuned on the memory."""
+        copied, options, held = copy.deepcopy(self.network), self.options, self.memory.everything()
+        if len(held.labels):
+            train_shortly(
+                [weight for weight in copied.parameters() if weight.requires_grad],
+                partial(torch.optim.SGD, lr=options.look_ahead),
+                lessons(
+                    held, options.memory_batch, options.memory_steps, self.setting, self.augment, self.anchors.device
+                ),
+                lambda images, labels: self.classification(copied(images), labels),
+            )
+        return copied
+
+    def sought(self, start: Tensor, means: Tensor, labels: Tensor, rehearsed: nn.Module) -> Tensor:
+        """e = argmin CE_θ(e) - CE_θM(e) + γ (1 - cos(f_θ(e), φ)), within the range of images."""
+        darkest, brightest = (
+            self.setting.normalise(torch.full((1, 3, 1, 1), level, dtype=torch.uint8, device=start.device))
+            for level in (0, 255)
+        )
+        anchors = start.clone().requires_grad_()
+        optimiser = torch.optim.Adam([anchors], lr=self.options.anchor_lr)
+        for number in range(self.options.anchor_steps):
+            with torch.enable_grad():
+                objective = self.objective(anchors, means, labels, rehearsed).sum()
+                (anchors.grad,) = torch.autograd.grad(objective, [anchors])
+            optimiser.step()
+            with torch.no_grad():
+                anchors.clamp_(darkest, brightest)
+            self.watch((number + 1) / self.options.anchor_steps)
+        return anchors.detach()
+
+    def objective(self, anchors: Tensor, means: Tensor, labels: Tensor, rehearsed: nn.Module) -> Tensor:
+        """Of each anchor by itself."""
+        feature, kind = self.network.feature(anchors), self.options.loss
+        kept = losses(kind, self.network.head(feature), labels) - losses(kind, rehearsed(anchors), labels)
+        return kept + self.options.embedding * (1 - functional.cosine_similarity(feature, means, dim=1))
+
+    def prototype_bytes(self) -> int:
+        return super().prototype_bytes() + self.anchors.nbytes
+
+
+@contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """With nothing dropped and no statistics followed, for a while."""
+    mode = network.training
+    network.eval()
+    try:
+        yield
+    finally:
+        network.train(mode)

@@ -1,0 +1,77 @@
+"""Memories with as many images of every class, chosen when a task ends, and the features that choose them."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from gcab.data.tasks import Setting, TaskImages
+from gcab.methods.memory import Memory
+
+AT_ONCE = 500  # images
+
+
+@torch.no_grad()
+def of_images(function: Callable[[Tensor], Tensor], setting: Setting, images: Tensor, device: torch.device) -> Tensor:
+    """A network's answers about images as bytes, in parts that it can take: float32, on the device."""
+    return torch.cat([function(setting.normalise(part.to(device))).float() for part in images.split(AT_ONCE)])
+
+
+def unit(features: Tensor) -> Tensor:
+    return functional.normalize(features.float(), dim=-1)
+
+
+def class_means(features: Tensor, labels: Tensor, classes: range) -> Tensor:
+    """The mean over the images of each class: (classes, D)."""
+    return torch.stack([features[labels == label].mean(dim=0) for label in classes])
+
+
+def widened(rows_of_classes: Tensor, classes: int) -> Tensor:
+    """With a row of zeros for each new class."""
+    return torch.cat([rows_of_classes, rows_of_classes.new_zeros(classes, *rows_of_classes.shape[1:])])
+
+
+def herded(features: Tensor, count: int) -> Tensor:
+    """Positions of images whose running mean stays closest to that of all: p_k = argmin |μ - (φ(x) + Σ φ(p_j)) / k|.
+
+    The first of more are the same (iCaRL, algorithm 4); φ are the unit features (n, D) of one class.
+    """
+    mean, total = features.mean(dim=0), torch.zeros_like(features[0])
+    taken = torch.zeros(len(features), dtype=torch.bool, device=features.device)
+    chosen = []
+    for number in range(1, min(count, len(features)) + 1):
+        distance = torch.linalg.vector_norm(mean - (features + total) / number, dim=1)
+        best = distance.masked_fill(taken, torch.inf).argmin()
+        taken[best] = True
+        total = total + features[best]
+        chosen.append(best)
+    return torch.stack(chosen) if chosen else torch.empty(0, dtype=torch.long, device=features.device)
+
+
+def in_order(labels: Tensor, order_of: Callable[[Tensor], Tensor]) -> Tensor:
+    """Positions of images, class by class, each in the order that `order_of` gives those of its class."""
+    classes = [(labels == label).nonzero().flatten() for label in labels.unique()]
+    return torch.cat([positions[order_of(positions)] for positions in classes])
+
+
+def number_within_class(labels: Tensor) -> Tensor:
+    """How many of the same class come before each."""
+    same = labels[:, None] == labels[None, :]
+    return same.tril(diagonal=-1).sum(dim=1)
+
+
+def add_classes(memory: Memory, new: TaskImages, classes: int, **columns: Tensor) -> None:
+    """Room for new classes by floor(places / classes) images each: of old and new ones the first are kept.
+
+    `new` are in the order of their worth, `columns` what is remembered of each; remainder places stay empty.
+    """
+    held, device = memory.everything(), memory.labels.device
+    count = len(held.labels)
+    both = {
+        "images": torch.cat([held.images, new.images.to(device)]),
+        "labels": torch.cat([held.labels, new.labels.to(device)]),
+        **{name: torch.cat([getattr(memory, name)[:count], value.to(device)]) for name, value in columns.items()},
+    }
+    kept = number_within_class(both["labels"]) < memory.places // classes
+    memory.rewrite(**{name: value[kept] for name, value in both.items()})

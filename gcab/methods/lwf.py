@@ -1,0 +1,72 @@
+"""Learning without forgetting: on new images, old classes keep the answers they had (Li and Hoiem 2016).
+
+Not here: the original first trains the new head alone for a while.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+from torch import Tensor
+
+from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages
+from gcab.errors import GcabError
+from gcab.methods.distillation import softened_divergence, yes_or_no_divergence
+from gcab.methods.regularised import Regularised, RegularisedOptions
+from gcab.model.frozen import Frozen
+
+
+@dataclass(frozen=True)
+class LwfOptions(RegularisedOptions):
+    """The publication's; `weight` is 10 in later work without exemplars."""
+
+    temperature: float = 2.0  # T
+    answers: Literal["softmax", "sigmoid"] = "softmax"  # sigmoid: the multi-class variant of iCaRL's authors
+    old_heads: Literal["learn", "frozen"] = "learn"  # frozen: FACIL
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.temperature > 0:
+            raise GcabError(f"options.temperature is {self.temperature}: give a number greater than 0.")
+
+
+class Lwf(Regularised):
+    """L = CE(new head) + λ T² KL(softmax(z⁻ / T) ‖ softmax(z_old / T)); nothing is stored between tasks."""
+
+    Options: ClassVar[type[Any]] = LwfOptions
+    summary = "learning without forgetting: distils the old classes' answers on new images; stores no image"
+    options: LwfOptions
+
+    def __init__(self, setting: Setting, options: LwfOptions) -> None:
+        super().__init__(setting, options)
+        self.teacher: Frozen | None = None
+
+    def grow(self, task: Task) -> None:
+        if self.options.old_heads == "frozen":
+            self.network.head.requires_grad_(False)
+        super().grow(task)
+
+    def begin_task(self, task: Task) -> None:  # noqa: ARG002
+        if self.held:
+            self.teacher = Frozen(self.network)
+
+    def batch(self, batch: Batch) -> Batch:
+        """With z⁻, the answers of the old heads as they were."""
+        if self.teacher is None:
+            return batch
+        return replace(batch, targets={"answers": self.teacher(batch.images)[:, : self.known]})
+
+    def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:  # noqa: ARG002
+        logits = self.network(batch.images)
+        terms = {"classification": self.labelled(logits, batch.labels)}
+        if batch.targets:
+            distance = self.distance(logits[:, : self.known], batch.targets["answers"])
+            terms["distillation"] = self.options.weight * distance
+        return terms
+
+    def distance(self, now: Tensor, before: Tensor) -> Tensor:
+        if self.options.answers == "sigmoid":
+            return yes_or_no_divergence(now, before)
+        return softened_divergence(now, before, self.options.temperature)
+
+    def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:  # noqa: ARG002
+        self.teacher = None

@@ -1,0 +1,32 @@
+"""Memory aware synapses: weights that the answers are sensitive to move less (Aljundi et al. 2018)."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from gcab.methods.importance import Importance, ImportanceOptions
+from gcab.methods.per_image import gradients_per_image
+
+
+@dataclass(frozen=True)
+class MasOptions(ImportanceOptions):
+    """The authors' own sum and weight; FACIL averages as for EWC, and takes the length of z for its square."""
+
+    merge: Literal["average", "sum"] = "sum"
+
+
+class Mas(Importance):
+    """Ω = E_x |∂ |z(x)|² / ∂θ|, image by image so that signs do not cancel."""
+
+    Options: ClassVar[type[Any]] = MasOptions
+    summary = "memory aware synapses: weights that the answers are sensitive to move less; stores no image"
+    options: MasOptions
+
+    def of_images(self, images: Tensor) -> Tensor:
+        def length(logits: Tensor, _: Tensor) -> Tensor:
+            return logits.square().sum()
+
+        unused = torch.zeros(len(images), device=images.device)
+        return gradients_per_image(self.network, self.shared(), length, images, unused).abs()

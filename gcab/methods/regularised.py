@@ -1,0 +1,48 @@
+"""What methods share that store no image and hold the network near where it was with one more term of the loss."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import Tensor
+
+from gcab.data.tasks import Setting, Task
+from gcab.errors import GcabError
+from gcab.methods.finetune import Finetune
+from gcab.methods.method import Loss
+
+
+@dataclass(frozen=True)
+class RegularisedOptions:
+    """Without stored images only the newest head can be trained on labels and not tell the others never to answer."""
+
+    weight: float = 1.0  # λ of the term
+    loss: Loss = "ce"
+    heads: Literal["new", "all"] = "new"  # that the labels train; new: FACIL, all: Mammoth
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.weight < math.inf:
+            raise GcabError(f"options.weight is {self.weight}: give 0 or more.")
+
+
+class Regularised(Finetune):
+    """Fine-tuning with a term from the second task on."""
+
+    options: RegularisedOptions
+
+    def __init__(self, setting: Setting, options: Any) -> None:
+        super().__init__(setting, options)
+        self.known = 0  # classes of earlier tasks; `grow` sets it
+
+    def grow(self, task: Task) -> None:
+        super().grow(task)
+        self.known = task.first
+
+    @property
+    def held(self) -> bool:
+        """Whether there is something to hold on to."""
+        return self.known > 0 and self.options.weight > 0
+
+    def labelled(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The classification loss of the heads that labels train."""
+        return self.classification(logits, labels, self.known if self.options.heads == "new" else 0)

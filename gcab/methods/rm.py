@@ -1,0 +1,102 @@
+"""Rainbow Memory: stored images of every class range from certain to uncertain; CutMix (Bang et al., CVPR 2021).
+
+Not here: AutoAugment (the run's own augmentation takes its place) and "blurry" tasks.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from gcab.data.perturbations import PERTURBATIONS, perturbed
+from gcab.data.tasks import Batch, Progress, Task, TaskImages
+from gcab.errors import GcabError
+from gcab.methods.herding import in_order, of_images
+from gcab.methods.rehearsal import Replayed, ReplayedOptions
+from gcab.model.encoder import initialise
+from gcab.parallel.ranks import gathered, rows
+
+
+@dataclass(frozen=True)
+class RmOptions(ReplayedOptions):
+    """Half of what a step sees is stored images, as published."""
+
+    cutmix: float = 0.5  # probability that a batch is mixed; authors
+    new_head: bool = False  # authors: true, every task starts with a new classifier of all classes, old ones too
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.cutmix <= 1:
+            raise GcabError(f"options.cutmix is {self.cutmix}: give a probability from 0 to 1.")
+
+
+class Rm(Replayed):
+    """Keeps images at equal steps of uncertainty, which is how often changed views of one are answered otherwise."""
+
+    Options: ClassVar[type[Any]] = RmOptions
+    summary = "Rainbow Memory: images from certain to uncertain, CutMix (--options.buffer, 200 images)"
+    options: RmOptions
+
+    def grow(self, task: Task) -> None:
+        super().grow(task)
+        if self.options.new_head:
+            initialise(self.network.head)
+
+    def batch(self, batch: Batch) -> Batch:
+        """CutMix, α = 1: a box of every image from another one, for all images of the batch or for none."""
+        if self.options.cutmix == 0:
+            return batch
+        images, labels, device = gathered(batch.images), gathered(batch.labels), batch.images.device
+        share, along, across, chance = torch.rand(4, device=device)
+        inside = box(1 - share, along, across, images.shape[-1]) & (chance < self.options.cutmix)
+        order = torch.rand(len(images), device=device).argsort()
+        mixed = torch.where(inside, rows(images[order]), batch.images)
+        kept = 1 - inside.float().mean()
+        return replace(batch, images=mixed, targets={"labels_inside": rows(labels[order]), "kept": kept})
+
+    def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:  # noqa: ARG002
+        logits = self.network(batch.images)
+        own = self.classification(logits, batch.labels)
+        if not batch.targets:
+            return {"classification": own}
+        kept, inside = batch.targets["kept"], self.classification(logits, batch.targets["labels_inside"])
+        return {"classification": kept * own + (1 - kept) * inside}
+
+    def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:  # noqa: ARG002
+        candidates = data.joined(self.memory.everything())
+        labels = candidates.labels.cpu()
+        shuffled = torch.randperm(len(labels))
+        worth = shuffled.double() if task.index == 0 else self.uncertainty(candidates.images)
+        share = self.options.buffer // (task.first + task.classes)
+        chosen = in_order(labels, lambda positions: at_equal_steps(worth[positions], share))
+        left = shuffled[~torch.isin(shuffled, chosen)]
+        kept = torch.cat([chosen, left])[: self.options.buffer].to(candidates.labels.device)
+        self.memory.rewrite(candidates.images[kept], candidates.labels[kept])
+
+    def preview_end(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:
+        """What it stores has no say in a decision."""
+
+    def uncertainty(self, images: Tensor) -> Tensor:
+        """u = 1 - (most votes) / 12 over the answers about changed views: (n,), on the host."""
+        device = self.memory.labels.device
+        answers = [
+            of_images(lambda part: self.network(part).argmax(dim=1), self.setting, view, device).long()
+            for view in perturbed(images)
+        ]
+        votes = functional.one_hot(torch.stack(answers)).sum(dim=0)  # (n, classes)
+        return 1 - votes.amax(dim=1).double().cpu() / len(PERTURBATIONS)
+
+
+def at_equal_steps(worth: Tensor, count: int) -> Tensor:
+    """Positions of ranks 0, s, 2s, ... with s = n / count, from the lowest worth on; equals in their own order."""
+    order = worth.argsort(stable=True)
+    return order[:: max(1, len(order) // count)][:count] if count else order[:0]
+
+
+def box(area: Tensor, along: Tensor, across: Tensor, side: int) -> Tensor:
+    """Pixels (side, side) of a square of this share of the image, around a point, as far as it lies in the image."""
+    half, pixel = area.sqrt() * side / 2, torch.arange(side, device=area.device) + 0.5
+    down, right = ((pixel - place * side).abs() < half for place in (along, across))
+    return down[:, None] & right

@@ -1,0 +1,50 @@
+"""A short training when a task ends, on images that a method has stored; nothing is dropped in it."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from gcab.data.augment import Augment
+from gcab.data.tasks import Setting, TaskImages, Watch, ignore
+
+
+def lessons(
+    data: TaskImages, batch_size: int, steps: int, setting: Setting, augment: Augment | None, device: torch.device
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """So many batches, epoch after epoch in another order; another view of an image each time, given `augment`."""
+    random = torch.Generator(device).manual_seed(int(torch.randint(2**62, ())))
+    order = torch.empty(0, dtype=torch.long)
+    for _ in range(steps):
+        if not len(order):
+            order = torch.randperm(len(data.labels))
+        pick, order = order[:batch_size], order[batch_size:]
+        images, labels = data.images[pick.to(data.images.device)], data.labels[pick.to(data.labels.device)]
+        images, labels = images.to(device), labels.to(device)
+        yield (setting.normalise(images) if augment is None else augment(images, random)), labels
+
+
+def train_shortly(
+    learning: Sequence[nn.Parameter],
+    make_optimiser: Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer],
+    batches: Iterator[tuple[Tensor, Tensor]],
+    loss: Callable[[Tensor, Tensor], Tensor],
+    watch: Watch = ignore,
+    steps: int = 1,
+) -> None:
+    """Minimise a loss of images and labels; what of these parameters does not learn otherwise, learns here."""
+    learned_before = [parameter.requires_grad for parameter in learning]
+    for parameter in learning:
+        parameter.requires_grad_(True)
+    optimiser = make_optimiser(learning)
+    with torch.enable_grad():
+        for number, (images, labels) in enumerate(batches):
+            optimiser.zero_grad()
+            gradients = torch.autograd.grad(loss(images, labels), learning, allow_unused=True)
+            for parameter, gradient in zip(learning, gradients, strict=True):
+                parameter.grad = gradient
+            optimiser.step()
+            watch((number + 1) / steps)
+    for parameter, learns in zip(learning, learned_before, strict=True):
+        parameter.grad = None
+        parameter.requires_grad_(learns)
