@@ -361,10 +361,10 @@ def test_settings_for_the_tasks_to_come() -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"taught": [3, 4]}, "record of what was taught"),
-        ({"taught": []}, "contradicts itself"),
-        ({"labels": ["ash"]}, "contradicts itself"),
-        ({"calibration": {"temperature": 0}}, "calibration is damaged"),
+        ({"taught": [3, 4]}, r"damaged \(taught\.0 is 3"),
+        ({"taught": []}, r"damaged \(taught has other numbers of classes"),
+        ({"labels": ["ash"]}, r"damaged \(labels has 1 entries for 2 classes"),
+        ({"calibration": {"temperature": 0}}, r"damaged \(calibration\.temperature is 0"),
     ],
 )
 def test_records_that_are_damaged(change: dict[str, Any], expected: str, tmp_path: Path) -> None:

@@ -246,7 +246,7 @@ def test_the_best_epoch_is_kept_and_of_equals_the_last(
 
     accuracies_of(monkeypatch, [50, 60, 60, 40])
     monkeypatch.setattr(Lesson, "after_epoch", after_epoch)
-    monkeypatch.setattr("gcab.classifier.lesson.finish", finish)
+    monkeypatch.setattr("gcab.training.task.finish", finish)
     learn(model, photos / "week2", epochs=4, patience=3)
     [kept] = ended
     same = [all(torch.equal(state[name], kept[name]) for name in kept) for state in states]
