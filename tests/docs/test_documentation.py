@@ -108,6 +108,12 @@ def test_every_relative_link_leads_somewhere(document: Path) -> None:
             assert not anchor or anchor in anchors(target), link
 
 
+def test_every_page_is_in_the_menu_of_the_site() -> None:
+    menu = re.findall(r"^ +- [^:]+: (\S+\.md)$", text_of(ROOT / "mkdocs.yml"), re.MULTILINE)
+    assert len(menu) == len(set(menu))
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} <= set(menu)
+
+
 @pytest.mark.parametrize("document", [*DOCUMENTS, *RESULTS], ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_path_of_a_machine_is_in_a_document(document: Path) -> None:
     assert not re.search(r"(?<![\w.:/<>*])/(home|root|tmp|work|mnt|data|Users)/", text_of(document))

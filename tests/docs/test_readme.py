@@ -8,6 +8,7 @@ from documents import README, ROOT, code_blocks, commands, text_of, verbs
 
 from gcab.classifier.learner import ContinualClassifier
 from gcab.evaluation.metrics import acc_tag, acc_taw
+from gcab.methods.gcab import Gcab
 from gcab.report.tables import results_of
 from gcab.runs.folder import find_runs
 
@@ -68,6 +69,7 @@ def test_the_python_example_of_the_readme_runs(tmp_path: Path, monkeypatch: pyte
     [example] = code_blocks(README, "python")
     assert "epochs=40" in example
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(Gcab.profiles["extended"], "options.eye", 512)  # takes less long
     names: dict[str, object] = {}
     exec(compile(example.replace("epochs=40", "epochs=1"), "README.md", "exec"), names)
     model = names["model"]

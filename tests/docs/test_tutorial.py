@@ -20,7 +20,7 @@ TUTORIAL = DOCUMENTS / "tutorial.md"
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lessons with a small eye, and an export that is not optimised: what takes long, and is tested elsewhere."""
-    monkeypatch.setitem(Gcab.profiles["extended"], "options.eye", 1024)
+    monkeypatch.setitem(Gcab.profiles["extended"], "options.eye", 512)
     monkeypatch.setattr(torch.onnx, "export", partial(torch.onnx.export, optimize=False))
     monkeypatch.setenv("COLUMNS", "120")
 
