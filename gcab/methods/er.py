@@ -31,4 +31,4 @@ class Er(Replayed):
 
     def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:  # noqa: ARG002
         order = torch.randperm(len(data.images))
-        self.memory.reservoir(data.images[order], data.labels[order])
+        self.memory.offer(images=data.images[order], labels=data.labels[order])

@@ -1,7 +1,7 @@
 """What methods share that make weights the stiffer the more they matter to what was learned: EWC and MAS."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -32,6 +32,16 @@ class ImportanceOptions(RegularisedOptions):
             raise GcabError(f"options.images is {self.images}: give a number of images, or 0 for all.")
 
 
+class Originals:
+    """Weights themselves: while a step is recorded, modules hold copies of less precision, which are never at θ*."""
+
+    def __init__(self, weights: Iterable[nn.Parameter]) -> None:
+        self.weights = list(weights)
+
+    def flat(self) -> Tensor:
+        return torch.cat([weight.flatten() for weight in self.weights])
+
+
 class Importance(Regularised):
     """L = CE + λ/2 Σ Ω_i (θ_i - θ*_i)² over all weights but those of heads, which belong to their tasks."""
 
@@ -45,7 +55,8 @@ class Importance(Regularised):
 
     def __init__(self, setting: Setting, options: Any) -> None:
         super().__init__(setting, options)
-        size = sum(weight.numel() for weight in self.shared().values())
+        self.originals = Originals(self.shared().values())
+        size = len(self.originals.flat())
         self.register_buffer("importance", torch.zeros(size))  # Ω
         self.register_buffer("anchor", torch.zeros(size))  # θ*
 
@@ -53,14 +64,10 @@ class Importance(Regularised):
         """The weights that all tasks use, by their names in the network."""
         return {name: weight for name, weight in self.network.named_parameters() if not name.startswith("head.")}
 
-    def flat(self) -> Tensor:
-        """θ"""
-        return torch.cat([weight.flatten() for weight in self.shared().values()])
-
     def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:  # noqa: ARG002
         terms = {"classification": self.labelled(self.network(batch.images), batch.labels)}
         if self.held:
-            moved = (self.flat() - self.anchor).square()
+            moved = (self.originals.flat() - self.anchor).square()
             terms["importance"] = self.options.weight / 2 * (self.importance * moved).sum()
         return terms
 
@@ -71,7 +78,7 @@ class Importance(Regularised):
         alpha, gamma = self.options.alpha, self.options.gamma
         old, new = (alpha, 1 - alpha) if self.options.merge == "average" else (gamma, 1.0)
         self.importance.mul_(old).add_(found, alpha=new)
-        self.anchor.copy_(self.flat())
+        self.anchor.copy_(self.originals.flat())
 
     def preview_end(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:
         """Nothing that decides on an image comes of it."""

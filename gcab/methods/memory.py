@@ -75,10 +75,14 @@ class Memory(nn.Module):
 
     @torch.no_grad()
     def reservoir(self, images: Tensor, labels: Tensor, **columns: Tensor) -> None:
+        """`offer` of a step's batch, of which every process has its rows."""
+        values = {"images": images, "labels": labels, **columns}
+        self.offer(**{name: gathered(value.to(self.labels.device)) for name, value in values.items()})
+
+    @torch.no_grad()
+    def offer(self, **values: Tensor) -> None:
         """A uniform sample of the stream: number n of it takes a free place, or one of all n + 1 at random."""
-        device, values = self.labels.device, {"images": images, "labels": labels, **columns}
-        values = {name: gathered(value.to(device)) for name, value in values.items()}
-        count = len(values["labels"])
+        device, count = self.labels.device, len(values["labels"])
         number = self.seen + torch.arange(count, device=device)
         drawn = (torch.rand(count, dtype=torch.float64, device=device) * (number + 1)).long()
         self.enter(torch.where(number < self.places, number, drawn), values)
@@ -112,7 +116,7 @@ class Memory(nn.Module):
         """Into every place the row that `winner` (places,) names; -1 leaves it as it is."""
         for name, value in values.items():
             held: Tensor = getattr(self, name)
-            new = value[winner.clamp_min(0)]
+            new = value.to(held.device)[winner.clamp_min(0)]
             held.copy_(torch.where((winner >= 0).view(-1, *[1] * (held.ndim - 1)), new.to(held.dtype), held))
 
     @torch.no_grad()

@@ -9,6 +9,7 @@ from gcab.config import RunConfig, resolve
 from gcab.data.digits import load
 from gcab.data.images import ImageSet
 from gcab.data.scenario import Scenario
+from gcab.methods.registry import method_named
 from gcab.runs.experiment import Data
 
 CPU = torch.device("cpu")
@@ -27,11 +28,12 @@ SMALL: dict[str, Any] = {
     "training.lr": 0.005,
     "training.warmup_epochs": 0,
 }
-CASES = (("gcab", "extended"), ("gcab", "official"), ("gcab", "paper"), ("finetune", "official"), ("er", "official"))
+PLAIN = ("finetune", "er", "agem", "gem", "derpp", "ert", "gss")
+CASES = (("gcab", "extended"), ("gcab", "official"), ("gcab", "paper"), *((name, "official") for name in PLAIN))
 
 
 def config_of(method: str, profile: str) -> RunConfig:
-    buffer = {"options.buffer": 30} if method == "er" else {}
+    buffer = {"options.buffer": 24} if hasattr(method_named(method).Options(), "buffer") else {}
     drop_path = {"encoder.drop_path": 0.0} if profile == "paper" else {}
     return resolve("digits/3", method, profile, changes={**SMALL, **buffer, **drop_path})
 

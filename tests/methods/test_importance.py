@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 import torch
-from method_drive import START, begun, gradient, images_of, learned, made, prepared, scrambled, stream, trained
+from method_drive import START, begun, copied, gradient, images_of, learned, made, prepared, scrambled, stream, trained
 from torch import Tensor, nn
 
 from gcab.data.tasks import TaskImages
 from gcab.errors import GcabError
+from gcab.fast.low_precision import LowPrecision
 from gcab.methods.ewc import Ewc, EwcOptions
-from gcab.methods.importance import Importance
+from gcab.methods.importance import Importance, Originals
 from gcab.methods.mas import Mas
 from gcab.methods.per_image import gradients_per_image
 from gcab.seeds import seeded
@@ -31,7 +32,7 @@ def test_right_after_a_task_term_and_gradient_are_zero(kind: type[Importance]) -
     assert float(gradient(term, method).abs().max()) == 0.0
     scrambled(method)
     moved = method.loss(batch, START)["importance"]
-    expected = method.options.weight * method.importance * (method.flat() - method.anchor)
+    expected = method.options.weight * method.importance * (method.originals.flat() - method.anchor)
     found = gradient(moved, method)
     names = [name for name, _ in method.network.named_parameters()]
     of_shared = torch.cat(
@@ -45,6 +46,25 @@ def test_right_after_a_task_term_and_gradient_are_zero(kind: type[Importance]) -
     )
     torch.testing.assert_close(of_shared, expected.detach())
     assert float(of_shared.abs().max()) > 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_in_low_precision_compares_the_weights_themselves(kind: type[Importance]) -> None:
+    method: Importance = made(kind)
+    learned(method, FIRST)
+    begun(method, SECOND)
+    batch = prepared(method, images_of(SECOND))
+    with LowPrecision(method).of_learning(), torch.autocast("cpu", torch.bfloat16):
+        assert method.network.block.query.weight.dtype == torch.bfloat16
+        term = method.loss(batch, START)["importance"]
+    assert float(term.detach()) == 0.0
+    scrambled(method)
+    with LowPrecision(method).of_learning(), torch.autocast("cpu", torch.bfloat16):
+        term = method.loss(batch, START)["importance"]
+    assert float(gradient(term, method).abs().max()) > 0
+    copy = copied(method)
+    scrambled(copy)
+    assert not torch.equal(copy.originals.flat(), method.originals.flat())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -73,6 +93,7 @@ class Linear(nn.Module):
 def linear(kind: type[Importance], **options: Any) -> Importance:
     method: Importance = made(kind, **options)
     method.network = Linear(192, 3)  # type: ignore[assignment]
+    method.originals = Originals(method.network.parameters())
     method.importance, method.anchor = (torch.zeros(3 * 192) for _ in range(2))
     return method
 
@@ -156,7 +177,7 @@ def test_the_penalty_holds_the_weights(kind: type[Importance]) -> None:
         begun(method, SECOND)
         method.importance.fill_(1.0)
         trained(method, SECOND, images_of(SECOND), epochs=5, lr=0.02)
-        moved[weight] = float((method.importance * (method.flat() - method.anchor).square()).sum().detach())
+        moved[weight] = float((method.importance * (method.originals.flat() - method.anchor).square()).sum().detach())
     assert moved[10.0] < 0.5 * moved[0.0]
 
 
