@@ -131,7 +131,9 @@ class TaskRecord(AccuracyRow):
     probe: NotRequired[Probe | None]
     parameters: int
     bytes: dict[str, int]
-    counted: NotRequired[dict[str, list[int]]]  # what a method counts as it learns, such as images that entered a memory
+    counted: NotRequired[
+        dict[str, list[int]]
+    ]  # what a method counts as it learns, such as images that entered a memory
     seconds: NotRequired[float]
 
 
