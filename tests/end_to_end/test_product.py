@@ -13,7 +13,8 @@ import httpx
 import numpy as np
 import pytest
 import torch
-from gcab_process import LIMIT, gcab, make_photos, start
+from helpers.photos import make_photos
+from helpers.processes import LIMIT, gcab, start
 from PIL import Image
 
 from gcab.classifier.learner import ContinualClassifier
@@ -30,7 +31,7 @@ SMALL = ("--epochs", "30", "--set", "encoder.blocks=1", "--set", "encoder.width=
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """`photos/week1`, `photos/week2`, and photos to ask about: `some.png` and those in `more/`."""
-    everything = make_photos(tmp_path / "everything", CLASSES, count=15 + ASKED)
+    everything = make_photos(tmp_path / "everything", CLASSES, 15 + ASKED, 20, 24)
     (tmp_path / "more").mkdir()
     for name in CLASSES:
         for index, photo in enumerate(sorted((everything / name).iterdir())[:ASKED]):

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
-from small_eyes import name, pictures, same
+from helpers.eyes import name, pictures, same
+from helpers.photos import save_photos
 
 from gcab import ContinualClassifier, ModelFolder
 from gcab.cli.main import main
@@ -23,9 +23,7 @@ SET = ["--method", "eye", "--set", "options.features=64", "--progress", "bar"]
 def photos(root: Path, *labels: int, count: int = 6, seed: int = 0) -> Path:
     """A folder per class."""
     for label in labels:
-        (root / name(label)).mkdir(parents=True)
-        for index, picture in enumerate(pictures(label, count, seed)):
-            Image.fromarray(picture).save(root / name(label) / f"{index}.png")
+        save_photos(root / name(label), pictures(label, count, seed))
     return root
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.recipes import jobs_of, made
 from matplotlib.figure import Figure
-from tiny_recipes import jobs_of, made
 
 from gcab.paper import numbers
 from gcab.paper.evidence import Distilled, distillations, read_json

@@ -9,13 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tiny_recipes import TINY, jobs_of, made
+from helpers.recipes import SHORT, jobs_of, made
+from helpers.settings import set_flags
 
 from gcab.cli.main import main
 from gcab.paper.jobs import chosen
 from gcab.runs.folder import RunFolder, find_runs
 
-SETTINGS = [argument for key, value in TINY.items() for argument in ("--set", f"{key}={value}")]
+SETTINGS = set_flags(SHORT)
 
 
 def figure(*arguments: object) -> list[str]:

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tiny_recipes import jobs_of, made
+from helpers.recipes import jobs_of, made
 
 from gcab.cli.main import main
 from gcab.errors import GcabError

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 import torch
-from served_models import Client, form, model_folder, photo, serving
+from helpers.serving import Client, form, model_folder, photo, serving
 from torch import Tensor
 
 from gcab.errors import GcabError

@@ -8,21 +8,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from malformed import HOST, cases, form, image_request, post
-from served_models import model_folder, photo
+from helpers.malformed import HOST, cases, form, image_request, post
+from helpers.processes import environment
+from helpers.serving import model_folder, photo
 
 from gcab.serve.security import SECURITY_HEADERS
-
-SERVER = Path(__file__).with_name("small_server.py")
 
 
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     folder = model_folder(tmp_path_factory.mktemp("malformed") / "birds.gcab")
-    with subprocess.Popen([sys.executable, str(SERVER), str(folder)], stdout=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-m", "helpers.small_server", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
         assert process.stdout is not None
         yield int(process.stdout.readline().rsplit(":", 1)[1])
         process.terminate()

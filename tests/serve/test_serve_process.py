@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 import pytest
-from served_models import form, model_folder, photo
+from helpers.serving import form, model_folder, photo
 
 from gcab.cli.main import main
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from served_models import SIZE, Client, class_folders, form, model_folder, photo, serving, zipped
+from helpers.photos import zipped
+from helpers.serving import SIZE, Client, class_folders, form, model_folder, photo, serving
 
 from gcab.classifier.learner import ContinualClassifier
 from gcab.classifier.model_folder import ModelFolder

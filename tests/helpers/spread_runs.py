@@ -10,15 +10,15 @@ from gcab.data.digits import load
 from gcab.data.images import ImageSet
 from gcab.data.scenario import Scenario
 from gcab.runs.experiment import Data
+from helpers.settings import FEW_TOKENS, TINY
 
 CPU = torch.device("cpu")
 CLASSES = 6
 LEARNED = 20  # images of each class; the others are for testing
 SMALL: dict[str, Any] = {
-    "encoder.width": 16,
-    "encoder.heads": 4,
-    "encoder.mlp_ratio": 2.0,
-    "encoder.patch": 4,
+    **TINY,
+    **FEW_TOKENS,
+    "encoder.blocks": 2,
     "encoder.drop_path": 0.3,
     "augment.randaugment": True,  # with the crop and drop-path: every source of randomness is on
     "augment.flip": True,

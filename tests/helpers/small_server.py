@@ -1,4 +1,4 @@
-"""`gcab serve` with limits small enough to reach in a test: python small_server.py MODEL."""
+"""`gcab serve` with limits small enough to reach in a test: python -m helpers.small_server MODEL."""
 
 import sys
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Every recipe of the paper in seconds: the digits in three tasks, a network of width 16, one epoch or few.
 
-`python tests/figures/tiny_recipes.py` writes expected.json anew, for a change that is meant to change numbers.
+`PYTHONPATH=tests python -m helpers.recipes` writes expected.json anew, for a change that is meant to change numbers.
 """
 
 import json
@@ -18,14 +18,14 @@ from gcab.paper.publishing import publish
 from gcab.paper.recipes import RECIPES
 from gcab.parallel.devices import suitable_threads
 from gcab.runs.folder import RunFolder
+from helpers.settings import FEW_TOKENS, TINY_GCAB
 
-EXPECTED = Path(__file__).with_name("expected.json")
+EXPECTED = Path(__file__).parents[1] / "figures" / "expected.json"
 CPU = torch.device("cpu")
 SCENARIO = "digits/3"
-TINY = {
-    "encoder.width": 16,
-    "encoder.blocks": 1,
-    "encoder.patch": 4,
+SHORT: dict[str, Any] = {
+    **TINY_GCAB,
+    **FEW_TOKENS,
     "training.batch_size": 32,
     "training.lr": 5e-3,
     "training.warmup_epochs": 0,
@@ -44,7 +44,7 @@ POINTS = 4.0  # of a percentage, about 14 test images
 
 
 def jobs_of(name: str, root: Path, scenario: str = SCENARIO, epochs: int = 1, **given: Any) -> list[Job]:
-    return plan(RECIPES[name], root, [scenario], epochs=epochs, settings={**TINY, **OWN.get(name, {})}, **given)
+    return plan(RECIPES[name], root, [scenario], epochs=epochs, settings={**SHORT, **OWN.get(name, {})}, **given)
 
 
 def made(jobs: list[Job]) -> list[RunFolder]:
