@@ -4,6 +4,9 @@ BIN := .venv/bin
 export OMP_WAIT_POLICY := PASSIVE
 unexport PYTHONDONTWRITEBYTECODE
 
+# Folders and files under tests/: the equations, what must never change, and whole runs of two methods.
+QUICK := architecture config data data_augment equations evaluation invariants scenario training conformance/test_experiment_runs.py
+
 .PHONY: setup demo test quick lint browser clean
 
 setup: .venv/ready
@@ -28,7 +31,7 @@ test: lint
 quick: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m quick
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal $(addprefix tests/,$(QUICK))
 
 lint: setup
 	$(BIN)/ruff format --check .

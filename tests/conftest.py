@@ -1,5 +1,7 @@
 """What holds for all tests: the summary counts those that no browser could run."""
 
+from collections.abc import Iterator
+
 import pytest
 from helpers.browser import MISSING
 
@@ -10,3 +12,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     count = sum(MISSING in str(report.longrepr) for report in skipped)
     if count:
         terminalreporter.write_line(f"{count} tests skipped for want of a browser: make browser installs Chromium")
+
+
+@pytest.fixture(scope="module")
+def small_eyes() -> Iterator[None]:
+    """Of all runs of the paper's recipes, so that recipes share them as they always do."""
+    from helpers.recipes import few_features  # with torch and all methods, which not every test needs
+
+    with few_features():
+        yield

@@ -79,7 +79,7 @@ def test_the_commands_do_as_the_text_does(
             [
                 "train",
                 "digits/2",
-                *train_flags(method, SMALL),
+                *train_flags(method, SMALL, "paper"),
                 "--device=cpu",
                 "--profile",
                 "paper",

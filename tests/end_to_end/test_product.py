@@ -15,6 +15,7 @@ import pytest
 import torch
 from helpers.photos import make_photos
 from helpers.processes import LIMIT, gcab, start
+from helpers.settings import TINY_GCAB, set_flags
 from PIL import Image
 
 from gcab.classifier.learner import ContinualClassifier
@@ -25,7 +26,7 @@ WEEK1, WEEK2 = ("crow", "finch"), ("heron", "owl", "wren")
 CLASSES = (*WEEK1, *WEEK2)
 SHARED = ("encoder.", "training.", "augment.", "options.")  # settings that decide how a model learns
 ASKED = 3  # photos of each class that no lesson sees
-SMALL = ("--epochs", "30", "--set", "encoder.blocks=1", "--set", "encoder.width=32")
+SMALL = ("--epochs", "30", *set_flags({**TINY_GCAB, "encoder.width": 32}))
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pytest
 import torch
 from helpers.eyes import name, pictures, same
 from helpers.photos import save_photos
+from helpers.processes import LIMIT
 
 from gcab import ContinualClassifier, ModelFolder
 from gcab.cli.main import main
@@ -113,7 +114,7 @@ def test_forgetting_killed_at_any_moment(tmp_path: Path) -> None:
         process.start()
         process.join(chance.random() / 2)
         process.kill()
-        process.join(60)
+        process.join(LIMIT)
         kills += process.exitcode == -9
         now = ContinualClassifier.load(model, "cpu")  # always readable
         assert now.classes == (before if now.generation == 1 else after)

@@ -17,6 +17,8 @@ from gcab.paper.evidence import Distilled, distillations, read_json
 from gcab.paper.publishing import EXHIBITS, table_of
 from gcab.runs.folder import RUN_LIST, RunFolder, find_runs
 
+pytestmark = pytest.mark.usefixtures("small_eyes")
+
 RESULTS = Path(__file__).parents[2] / "results"
 HEADS = {"GCAB-Fast, Heads alone", "GCAB, Heads alone"}
 

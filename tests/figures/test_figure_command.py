@@ -31,6 +31,8 @@ from gcab.paper.timing import time_models
 from gcab.runs.experiment import load_data, run_experiment
 from gcab.runs.folder import RunFolder, find_runs
 
+pytestmark = pytest.mark.usefixtures("small_eyes")
+
 KINDS = ("json", "md", "png", "svg")
 FLAGS = set_flags(SHORT)
 ON_DIGITS = ["--scenario", "digits/2", "--epochs", "1", "--device", "cpu", *FLAGS]

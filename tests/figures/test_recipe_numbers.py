@@ -11,6 +11,8 @@ from helpers.recipes import EXPECTED, LOSS_TOLERANCE, POINTS, differences, numbe
 from gcab.paper.publishing import EXHIBITS
 from gcab.paper.recipes import RECIPES
 
+pytestmark = pytest.mark.usefixtures("small_eyes")
+
 
 def stored() -> dict[str, Any]:
     found: dict[str, Any] = json.loads(EXPECTED.read_text(encoding="utf-8"))

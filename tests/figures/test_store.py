@@ -13,6 +13,8 @@ from gcab.paper.publishing import publish
 from gcab.paper.store import store_of, usual_name
 from gcab.runs.folder import RunFolder, find_runs
 
+pytestmark = pytest.mark.usefixtures("small_eyes")
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -14,9 +14,9 @@ LIMIT = 1800  # seconds; only a hanging program takes that long, however busy th
 
 
 def gcab(*arguments: str | Path, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a command, as a person would, and wait for it."""
+    """Run a command, as a person would, and wait for it; what it runs is measured where tests call it themselves."""
     command = [*COMMAND, *map(str, arguments)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LIMIT, env=environment())
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LIMIT, env=unmeasured())
 
 
 def start(*arguments: str | Path, folder: Path | None = None) -> subprocess.Popen[str]:

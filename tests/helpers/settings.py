@@ -11,15 +11,15 @@ FEW_FEATURES = {"options.eye": 64}  # of the second opinion, for methods that ha
 TINY_GCAB = {**TINY, **FEW_FEATURES}
 
 
-def tiny(method: str) -> dict[str, Any]:
+def tiny(method: str, profile: str = "extended") -> dict[str, Any]:
     """The tiny configuration of any method."""
     kind = methods().get(method)
-    return TINY_GCAB if kind and hasattr(kind.Options(), "eye") else TINY
+    return TINY_GCAB if kind and "options.eye" in kind.profiles.get(profile, {}) else TINY
 
 
-def train_flags(method: str = "gcab", settings: Mapping[str, Any] | None = None) -> list[str]:
+def train_flags(method: str, settings: Mapping[str, Any], profile: str = "extended") -> list[str]:
     """The tiny configuration, with changes, for `gcab train`."""
-    return ["--method", method, *flags({**tiny(method), **FEW_TOKENS, **(settings or {})})]
+    return ["--method", method, "--profile", profile, *flags({**tiny(method, profile), **FEW_TOKENS, **settings})]
 
 
 def flags(settings: Mapping[str, Any]) -> list[str]:

@@ -10,15 +10,13 @@ from gcab.data.digits import load
 from gcab.data.images import ImageSet
 from gcab.data.scenario import Scenario
 from gcab.runs.experiment import Data
-from helpers.settings import FEW_TOKENS, TINY
+from helpers.settings import FEW_TOKENS, tiny
 
 CPU = torch.device("cpu")
 CLASSES = 6
 LEARNED = 20  # images of each class; the others are for testing
 SMALL: dict[str, Any] = {
-    **TINY,
     **FEW_TOKENS,
-    "encoder.blocks": 2,
     "encoder.drop_path": 0.3,
     "augment.randaugment": True,  # with the crop and drop-path: every source of randomness is on
     "augment.flip": True,
@@ -33,7 +31,7 @@ CASES = (("gcab", "extended"), ("gcab", "official"), ("gcab", "paper"), ("finetu
 def config_of(method: str, profile: str) -> RunConfig:
     buffer = {"options.buffer": 30} if method == "er" else {}
     drop_path = {"encoder.drop_path": 0.0} if profile == "paper" else {}
-    return resolve("digits/3", method, profile, changes={**SMALL, **buffer, **drop_path})
+    return resolve("digits/3", method, profile, changes={**SMALL, **tiny(method, profile), **buffer, **drop_path})
 
 
 def data_of(config: RunConfig) -> Data:

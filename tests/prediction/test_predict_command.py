@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from helpers.models import AWKWARD, awkward_model
 from helpers.photos import RED_PNG, some_photos
+from helpers.processes import LIMIT
 from PIL import Image
 from rich.console import Console
 
@@ -318,4 +319,4 @@ def test_a_reader_that_leaves_early_ends_it_quietly(model: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert json.loads(first)["file"] == "p/000.png"
-        assert process.wait(60) == 1
+        assert process.wait(LIMIT) == 1

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from helpers.photos import WEEK1, WEEK2, make_photos
-from helpers.processes import COMMAND, environment, gcab
+from helpers.processes import COMMAND, LIMIT, environment, gcab
 from helpers.settings import TINY_GCAB, set_flags
 
 from gcab import ContinualClassifier, ModelFolder
@@ -49,11 +49,11 @@ def killed_after(model: Path, photos: Path, events: int, seconds: float) -> bool
     sender.close()
     with contextlib.suppress(EOFError):  # it has come to its end
         for _ in range(events):
-            assert receiver.poll(60)
+            assert receiver.poll(LIMIT)
             receiver.recv()
     process.join(seconds)
     process.kill()
-    process.join(60)
+    process.join(LIMIT)
     return process.exitcode == -9
 
 

