@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from refusals import refusal
+from helpers.commands import refusal
 
 
 @pytest.fixture(autouse=True)

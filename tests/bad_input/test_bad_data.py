@@ -3,20 +3,23 @@
 from pathlib import Path
 
 import pytest
+from helpers.commands import QUICK, refusal
+from helpers.photos import make_photos
 from PIL import Image
-from refusals import TINY, make_photos, refusal
+
+CLASSES = [f"class{number}" for number in range(4)]
 
 
 @pytest.fixture
 def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    return make_photos(tmp_path / "photos")
+    return make_photos(tmp_path / "photos", CLASSES, count=5, side=16)
 
 
 def refused(capsys: pytest.CaptureFixture[str], photos: Path, scenario: str = "folder/2") -> str:
     """The sentence that refuses these photos; training and a dry run must agree, and neither writes anything."""
     before = sorted(photos.parent.iterdir())
-    command = ["train", scenario, "--data", str(photos), *TINY]
+    command = ["train", scenario, "--data", str(photos), *QUICK]
     said = refusal(capsys, *command)
     assert refusal(capsys, *command, "--dry-run") == said
     assert sorted(photos.parent.iterdir()) == before
@@ -63,13 +66,13 @@ def test_damaged_cifar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_an_empty_image(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    image = photos / "class1" / "0.png"
+    image = photos / "class1" / "000.png"
     image.write_bytes(b"")
     assert refused(capsys, photos) == f"{image} is empty (0 bytes): remove it or fetch it again."
 
 
 def test_an_image_cut_short(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    image = photos / "class1" / "0.png"
+    image = photos / "class1" / "000.png"
     image.write_bytes(image.read_bytes()[:-200])
     assert refused(capsys, photos).startswith(f"{image} is damaged or cut short (")
 
@@ -82,8 +85,8 @@ def test_an_animation(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("side", [9000, 30000])
 def test_a_gigantic_image(side: int, photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Image.new("1", (side, side)).save(photos / "class1" / "0.png")
-    assert refused(capsys, photos).endswith("class1/0.png has more than 64 million pixels: shrink it first.")
+    Image.new("1", (side, side)).save(photos / "class1" / "000.png")
+    assert refused(capsys, photos).endswith("class1/000.png has more than 64 million pixels: shrink it first.")
 
 
 def test_a_class_without_images(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,4 +114,4 @@ def test_images_outside_any_class(photos: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_a_file_instead_of_a_folder(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "is a file: name the folder instead" in refused(capsys, photos / "class1" / "0.png")
+    assert "is a file: name the folder instead" in refused(capsys, photos / "class1" / "000.png")

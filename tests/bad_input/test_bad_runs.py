@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 import torch
-from refusals import DIGITS, make_photos, refusal, sentence, succeeds
+from helpers.commands import DIGITS, refusal, sentence, succeeds
+from helpers.photos import make_photos
+from helpers.processes import unmeasured
 
 from gcab.cli.main import main
 from gcab.methods.finetune import Finetune
@@ -108,8 +110,7 @@ def test_a_damaged_model(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_run_without_a_model(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One that was published, or stopped before its first task ended, wherever a model is needed."""
-    image = tmp_path / "class0" / "0.png"
-    make_photos(tmp_path, classes=1, count=1)
+    image = make_photos(tmp_path, ["ant"], count=1) / "ant" / "000.png"
     asked = [("evaluate", run), ("predict", run, image), ("export", run, tmp_path / "out.onnx"), ("info", run)]
     asked += [("audit", run), ("serve", run), ("distill", run), ("undo", run)]
     before, after = (
@@ -194,8 +195,9 @@ def test_no_room_for_a_larger_file(finished: Path, tmp_path: Path, capsys: pytes
     run = tmp_path / "run"
     limit = (finished / "model" / "weights.safetensors").stat().st_size - 1
     command = [sys.executable, "-c", LIMITED, str(limit), *DIGITS, "--run", str(run)]
-    unmeasured = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=unmeasured)  # coverage writes too
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, env=unmeasured()
+    )  # coverage writes too
     assert done.returncode == 2
     said = sentence(done.stderr)
     assert "weights.safetensors (File too large)" in said
@@ -238,6 +240,7 @@ def weights(run: Path) -> bytes:
 
 def test_photos_of_other_classes_are_not_evaluated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tiny = [*DIGITS[2:], "--scenario.image_size", "16"]
-    succeeds(capsys, "train", "folder/2", *tiny, "--data", make_photos(tmp_path / "four"), "--run", tmp_path / "run")
-    other = make_photos(tmp_path / "five", classes=5)
+    photos = make_photos(tmp_path / "four", "abcd", count=5, side=16)
+    succeeds(capsys, "train", "folder/2", *tiny, "--data", photos, "--run", tmp_path / "run")
+    other = make_photos(tmp_path / "five", "abcde", count=5, side=16)
     assert "classes" in refusal(capsys, "evaluate", tmp_path / "run", "--data", other)

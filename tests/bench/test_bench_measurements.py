@@ -29,12 +29,18 @@ def tiny(profile: str = "extended") -> Workload:
     return make_workload(profile, CPU, "auto", only=None, quick=True, tasks=[2], batches=[2])
 
 
-def test_a_clock_tells_slow_from_fast() -> None:
-    ways = {"slow": lambda: time.sleep(0.02), "fast": lambda: time.sleep(0.002)}
+def test_a_clock_tells_slow_from_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("gcab.bench.clock.time.perf_counter", lambda: now[0])
+    ways = {name: partial(pass_time, now, seconds) for name, seconds in (("slow", 0.02), ("fast", 0.002))}
     timed = time_ways(ways, CPU, Effort(calls=3, seconds=0.0))
-    assert 0.02 <= timed["slow"].seconds < 0.2
-    assert 0.002 <= timed["fast"].seconds < timed["slow"].seconds
+    assert timed["slow"].seconds == pytest.approx(0.02)
+    assert timed["fast"].seconds == pytest.approx(0.002)
     assert timed["slow"].peak_bytes is None
+
+
+def pass_time(clock: list[float], seconds: float) -> None:
+    clock[0] += seconds
 
 
 def test_ways_are_timed_in_turns_until_both_limits_are_reached() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_runs import (
+from helpers.runs import (
     BUFFER,
     CLASSES,
     CPU,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_runs import CPU, Case, FinishedRun, data_for, finished_run, ignore, same_results, weights
+from helpers.runs import CPU, Case, FinishedRun, data_for, finished_run, ignore, same_results, weights
 from torch import Tensor
 
 from gcab.config import RunConfig, config_hash

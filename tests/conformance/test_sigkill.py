@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tiny_runs import CPU, Case, data_for, finished_run, ignore, same_results
+from helpers.runs import CPU, Case, data_for, finished_run, ignore, same_results
 
 from gcab.runs.experiment import run_experiment
 from gcab.runs.folder import RunFolder

@@ -10,7 +10,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from helpers.photos import make_photos
+from helpers.settings import FEW_FEATURES, TINY, flags, set_flags
 
 from gcab import ContinualClassifier
 from gcab.classifier.distillation import percent
@@ -25,28 +26,17 @@ from gcab.methods.method import parameter_count
 from gcab.model.network import GatedNetwork
 from gcab.runs.experiment import load_data, make_evaluator
 
-TINY = {"encoder.width": 20, "encoder.heads": 4, "encoder.blocks": 1, "training.batch_size": 8}
+PLAIN = {**TINY, "encoder.width": 20, "training.batch_size": 8}
+SMALL = {**PLAIN, **FEW_FEATURES}
 QUICK = ("--set", "options.distillation_steps=30", "--set", "options.views=2", "--device", "cpu")
 WEEK1, WEEK2, WEEK3 = ("ash", "elm"), ("fir", "oak", "yew"), ("bay", "box")
-
-
-def make_photos(folder: Path, names: tuple[str, ...], seed: int, count: int = 10) -> Path:
-    """A noisy colour for each class."""
-    random = np.random.default_rng(seed)
-    for name in names:
-        (folder / name).mkdir(parents=True)
-        colour = random.integers(40, 216, 3)
-        for index in range(count):
-            pixels = (colour + random.integers(-30, 31, (8, 8, 3))).astype(np.uint8)
-            Image.fromarray(pixels).save(folder / name / f"{index}.png")
-    return folder
 
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("photos")
     for seed, names in enumerate((WEEK1, WEEK2, WEEK3), start=1):
-        make_photos(root / f"week{seed}", names, seed)
+        make_photos(root / f"week{seed}", names, 10, seed=seed)
     return root
 
 
@@ -54,7 +44,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def taught(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model folder of two generations; not to be changed."""
     model = tmp_path_factory.mktemp("model") / "trees.gcab"
-    changes = [text for key, value in TINY.items() for text in ("--set", f"{key}={value}")]
+    changes = set_flags(SMALL)
     for week in ("week1", "week2"):
         given = ["learn", str(model), str(photos / week), "--epochs", "3", "--device", "cpu", "--progress", "none"]
         assert main([*given, *changes]) == 0
@@ -70,8 +60,8 @@ def model(taught: Path, tmp_path: Path) -> Path:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run over three tasks of digits; not to be changed."""
     path = tmp_path_factory.mktemp("run") / "digits"
-    flags = [f"--{key}={value}" for key, value in {**TINY, "training.batch_size": 64}.items()]
-    assert main(["train", "digits/3", "--run", str(path), "--training.epochs=1", "--device", "cpu", *flags]) == 0
+    given = flags({**SMALL, "training.batch_size": 64})
+    assert main(["train", "digits/3", "--run", str(path), "--training.epochs=1", "--device", "cpu", *given]) == 0
     return path
 
 
@@ -294,7 +284,7 @@ def test_photos_must_be_those_learned_last(
 ) -> None:
     first = refused(capsys, taught, "--data", photos / "week1", *QUICK)
     assert "the classes learned last (fir, oak, yew), but 'ash' is not among them" in first
-    some = make_photos(tmp_path / "some", WEEK2[:2], 2)
+    some = make_photos(tmp_path / "some", WEEK2[:2], 10, seed=2)
     assert "'yew' is missing" in refused(capsys, taught, "--data", some, *QUICK)
     assert "photos are missing" in refused(capsys, taught, *QUICK)
     week2 = photos / "week2"
@@ -356,7 +346,7 @@ def test_a_distilled_run_that_was_taught_more_is_not_replaced(
     run: Path, photos: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     learned = run / "fast-80"
-    ContinualClassifier(epochs=1, device="cpu", settings=TINY).learn(photos / "week1").save(learned)
+    ContinualClassifier(epochs=1, device="cpu", settings=SMALL).learn(photos / "week1").save(learned)
     (learned / "fast.json").write_text("{}")
     lesson = ["learn", str(learned), str(photos / "week2"), "--epochs", "1", "--device", "cpu", "--progress", "none"]
     assert main(lesson) == 0
@@ -419,9 +409,9 @@ def test_one_pass_is_distilled_only_to_another_capacity(
 def test_a_run_of_one_pass_is_distilled_only_to_another_capacity(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = [f"--{key}={value}" for key, value in {**TINY, "training.batch_size": 64, "training.epochs": 1}.items()]
-    flags += ["--options.distillation_steps=5", "--options.views=1", "--device=cpu"]
-    assert main(["train", "digits/2", "--method", "gcab-fast", "--run", str(tmp_path / "run"), *flags]) == 0
+    given = flags({**SMALL, "training.batch_size": 64, "training.epochs": 1})
+    given += ["--options.distillation_steps=5", "--options.views=1", "--device=cpu"]
+    assert main(["train", "digits/2", "--method", "gcab-fast", "--run", str(tmp_path / "run"), *given]) == 0
     assert "of 80 % already" in refused(capsys, tmp_path / "run", *QUICK)
     assert main(["distill", str(tmp_path / "run"), "--capacity", "0.6", *QUICK]) == 0
     table = capsys.readouterr().out
@@ -434,9 +424,9 @@ def test_a_run_of_one_pass_shows_how_far_each_task_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gcab.terminal.LINE_SECONDS", 0.0)
-    flags = [f"--{key}={value}" for key, value in {**TINY, "training.batch_size": 64, "training.epochs": 1}.items()]
-    flags += ["--options.distillation_steps=5", "--options.views=1", "--device=cpu"]
-    assert main(["train", "digits/2", "--method", "gcab-fast", "--run", str(tmp_path / "run"), *flags]) == 0
+    given = flags({**SMALL, "training.batch_size": 64, "training.epochs": 1})
+    given += ["--options.distillation_steps=5", "--options.views=1", "--device=cpu"]
+    assert main(["train", "digits/2", "--method", "gcab-fast", "--run", str(tmp_path / "run"), *given]) == 0
     shown = capsys.readouterr().out
     assert "task 1/2  finishing" not in shown  # one task is one pass
     assert "gcab-fast  task 2/2  finishing: 100 %\n" in shown
@@ -479,7 +469,7 @@ def test_what_cannot_be_distilled_is_refused(
         capsys, taught, "--data", week2, "--set", "options.distilation_steps=3"
     )
     assert "unknown setting" in refused(capsys, taught, "--data", week2, "--set", "options.network.gates=false")
-    plain = ContinualClassifier("finetune", epochs=1, device="cpu", settings=TINY).learn(photos / "week1")
+    plain = ContinualClassifier("finetune", epochs=1, device="cpu", settings=PLAIN).learn(photos / "week1")
     plain.save(tmp_path / "plain")
     sentence = refused(capsys, tmp_path / "plain", "--data", photos / "week1", "--out", tmp_path / "out")
     assert "method finetune has no passes to distil" in sentence
@@ -511,7 +501,7 @@ def test_a_run_of_other_classes_is_refused(run: Path, capsys: pytest.CaptureFixt
 
 def classifier() -> ContinualClassifier:
     images = np.random.default_rng(0).integers(0, 256, (24, 8, 8, 3), dtype=np.uint8)
-    model = ContinualClassifier(epochs=1, device="cpu", settings=TINY).learn(images, [0, 1] * 12)
+    model = ContinualClassifier(epochs=1, device="cpu", settings=SMALL).learn(images, [0, 1] * 12)
     return model.learn(images, [2, 3, 4] * 8)
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_teachers import PROFILES, teacher
+from helpers.settings import train_flags
+from helpers.teachers import PROFILES, teacher
 
 from gcab.classifier.distillation import distillation_settings, prepare
 from gcab.cli.main import main
@@ -20,7 +21,7 @@ OURS = {"distillation_steps": 16000, "distillation_lr": 1e-3, "temperature": 10.
 TEXT = {"distillation_steps": 15600, "distillation_lr": 5e-3, "temperature": 1.0, "views": 1}
 CHOSEN = {"extended": OURS, "official": OURS, "paper": TEXT}
 EPOCHS, IMAGES = 200, 5000  # of the text; of the last task of cifar100/10
-TINY = ["--encoder.width=20", "--encoder.heads=4", "--encoder.blocks=1", "--training.epochs=1", "--device=cpu"]
+SMALL = {"encoder.width": 20, "training.epochs": 1}
 
 
 def of_distillation(options: GcabFastOptions) -> dict[str, Any]:
@@ -73,7 +74,22 @@ def test_the_commands_do_as_the_text_does(
     monkeypatch.setattr(GcabFast, "rehearse", lambda *_: (1.0, 1.0))
     path = str(tmp_path / "run")
     own = ["--options.temperature=2"] if verb == "train" else []
-    assert main(["train", "digits/2", "--method", method, "--profile", "paper", "--run", path, *TINY, *own]) == 0
+    assert (
+        main(
+            [
+                "train",
+                "digits/2",
+                *train_flags(method, SMALL, "paper"),
+                "--device=cpu",
+                "--profile",
+                "paper",
+                "--run",
+                path,
+                *own,
+            ]
+        )
+        == 0
+    )
     if verb == "distill":
         assert main(["distill", path, "--set", "options.temperature=2", "--device", "cpu"]) == 0
     assert [of_distillation(options) for options in seen] == [{**TEXT, "temperature": 2.0}]

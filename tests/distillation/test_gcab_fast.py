@@ -9,17 +9,15 @@ from typing import Any, Literal, cast
 
 import pytest
 import torch
-from rich.console import Console
-from small_teachers import (
+from helpers.tasks import IMAGE_SIZE, images_of
+from helpers.teachers import (
     HIDDEN,
-    IMAGE_SIZE,
     NEXT,
     PROFILES,
     SETTING,
     SHORT,
     TASKS,
     WIDTH,
-    images_of,
     learn,
     logits,
     options,
@@ -27,6 +25,7 @@ from small_teachers import (
     teacher,
     train,
 )
+from rich.console import Console
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 

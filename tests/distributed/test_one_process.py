@@ -45,18 +45,18 @@ def test_alone_everything_is_done_here(tmp_path: Path) -> None:
 
 def test_the_first_process_tells_at_once_and_the_others_wait() -> None:
     began = time.monotonic()
-    with pytest.raises(GcabError, match="broken"), one_voice(Launch(), patience=60):
+    with pytest.raises(GcabError, match="broken"), one_voice(Launch(), patience=1800):
         raise GcabError("broken")
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 900
     with pytest.raises(GcabError, match="broken"), one_voice(Launch(rank=1, world=2), patience=0.2):
         raise GcabError("broken")
     assert time.monotonic() - began >= 0.2
 
 
 def test_of_an_interruption_the_first_process_alone_tells() -> None:
-    with pytest.raises(KeyboardInterrupt), one_voice(Launch(), patience=60):
+    with pytest.raises(KeyboardInterrupt), one_voice(Launch(), patience=1800):
         raise KeyboardInterrupt
-    with pytest.raises(SystemExit) as ended, one_voice(Launch(rank=1, world=2), patience=60):
+    with pytest.raises(SystemExit) as ended, one_voice(Launch(rank=1, world=2), patience=1800):
         raise KeyboardInterrupt
     assert ended.value.code == 130
 

@@ -1,6 +1,5 @@
 """`torchrun -m gcab train`: killed, continued by another number of processes, refused."""
 
-import json
 import os
 import signal
 import subprocess
@@ -8,7 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
-from torchrun_process import LIMIT, ranks_of, start, torchrun
+from helpers.processes import LIMIT, ranks_of, records, start_ranks, torchrun
+from helpers.settings import train_flags
 
 from gcab.cli.main import main, make_parser
 from gcab.cli.train import changes_of
@@ -17,8 +17,8 @@ from gcab.runs.experiment import run_path
 from gcab.runs.folder import RunFolder
 from gcab.runs.lock import RunLock
 
-TRAIN = ["train", "digits/2", "--method", "gcab", "--device", "cpu", "--encoder.width", "16", "--encoder.patch", "4"]
-TRAIN += ["--training.epochs", "2", "--training.batch_size", "48", "--training.warmup_epochs", "1"]
+SHORT = {"training.epochs": 2, "training.batch_size": 48, "training.warmup_epochs": 1}
+TRAIN = ["train", "digits/2", "--device", "cpu", *train_flags("gcab", SHORT)]
 
 
 def folder_of(runs: Path) -> Path:
@@ -31,9 +31,7 @@ def wait_for_task(path: Path, task: int, process: subprocess.Popen[str]) -> None
     """Until the task is being trained."""
     deadline = time.monotonic() + LIMIT
     while process.poll() is None and time.monotonic() < deadline:
-        metrics = path / "metrics.jsonl"
-        lines = metrics.read_bytes().split(b"\n")[:-1] if metrics.exists() else []
-        if any(record["kind"] == "epoch" and record["task"] == task for record in map(json.loads, lines)):
+        if any(record["task"] == task for record in records(path, "epoch")):
             return
         time.sleep(0.01)
     raise AssertionError(f"task {task} never began: {process.communicate()[1]}")
@@ -43,7 +41,7 @@ def test_a_run_of_two_killed_processes_is_continued_by_three_to_the_end_of_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = folder_of(tmp_path / "shared")
-    launcher = start(2, "-m", "gcab", *TRAIN, "--runs", tmp_path / "shared")
+    launcher = start_ranks(2, "-m", "gcab", *TRAIN, "--runs", tmp_path / "shared")
     with launcher:
         wait_for_task(path, 2, launcher)
         processes = ranks_of(launcher)

@@ -5,13 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from spread_runs import CASES, CPU, config_of, data_of
-from torchrun_process import torchrun
+from helpers.processes import torchrun
+from helpers.spread_runs import CASES, CPU, config_of, data_of
 
 from gcab.runs.experiment import run_experiment
 from gcab.runs.folder import RunFolder
 
-SCRIPT = Path(__file__).with_name("spread_ranks.py")
 RANKS = 2
 
 
@@ -19,7 +18,7 @@ RANKS = 2
 def shared_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of all runs of two processes, whose own checks have passed."""
     folder = tmp_path_factory.mktemp("shared")
-    finished = torchrun(RANKS, SCRIPT, folder)
+    finished = torchrun(RANKS, "-m", "helpers.spread_ranks", folder)
     assert finished.returncode == 0, finished.stderr
     return folder
 

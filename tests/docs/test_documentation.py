@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from documents import (
+from helpers.documents import (
     ADD_A_METHOD,
     DOCUMENTS,
     PAPER_MAP,

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from documents import README, ROOT, code_blocks, commands, text_of, verbs
+from helpers.documents import README, ROOT, code_blocks, commands, text_of, verbs
 
 from gcab.classifier.learner import ContinualClassifier
 from gcab.evaluation.metrics import acc_tag, acc_taw

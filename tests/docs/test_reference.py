@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from documents import ADD_A_METHOD, REFERENCE, ROOT, code_spans, text_of, verbs
+from helpers.documents import ADD_A_METHOD, REFERENCE, ROOT, code_spans, text_of, verbs
 
 from gcab.cli.main import main, make_parser
 from gcab.cli.train import changes_of

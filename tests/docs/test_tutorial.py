@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tutorial_blocks import blocks_of, following, missing_lines
+from helpers.tutorial_blocks import blocks_of, following, missing_lines
 
 from gcab.classifier.learner import ContinualClassifier
 from gcab.classifier.model_folder import ModelFolder

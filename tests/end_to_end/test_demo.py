@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from gcab_process import gcab, records
+from helpers.processes import gcab, records
 
 from gcab.cli.demonstration import METHODS, verdict
 from gcab.evaluation.metrics import summary_of_view

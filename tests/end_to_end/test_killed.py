@@ -5,12 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gcab_process import LIMIT, gcab, records, start, without_seconds
+from helpers.processes import LIMIT, gcab, records, start, without_seconds
+from helpers.settings import train_flags
 
 from gcab.runs.folder import RunFolder
 
 EPOCHS = 3
-TRAIN = f"train digits/5 --training.epochs {EPOCHS} --encoder.width 16 --encoder.blocks 2 --encoder.patch 4".split()
+TRAIN = ["train", "digits/5", *train_flags("gcab", {"training.epochs": EPOCHS})]
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,9 @@ import httpx
 import numpy as np
 import pytest
 import torch
-from gcab_process import LIMIT, gcab, make_photos, start
+from helpers.photos import make_photos
+from helpers.processes import LIMIT, gcab, start
+from helpers.settings import TINY_GCAB, set_flags
 from PIL import Image
 
 from gcab.classifier.learner import ContinualClassifier
@@ -24,13 +26,13 @@ WEEK1, WEEK2 = ("crow", "finch"), ("heron", "owl", "wren")
 CLASSES = (*WEEK1, *WEEK2)
 SHARED = ("encoder.", "training.", "augment.", "options.")  # settings that decide how a model learns
 ASKED = 3  # photos of each class that no lesson sees
-SMALL = ("--epochs", "30", "--set", "encoder.blocks=1", "--set", "encoder.width=32")
+SMALL = ("--epochs", "30", *set_flags({**TINY_GCAB, "encoder.width": 32}))
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """`photos/week1`, `photos/week2`, and photos to ask about: `some.png` and those in `more/`."""
-    everything = make_photos(tmp_path / "everything", CLASSES, count=15 + ASKED)
+    everything = make_photos(tmp_path / "everything", CLASSES, 15 + ASKED, 20, 24)
     (tmp_path / "more").mkdir()
     for name in CLASSES:
         for index, photo in enumerate(sorted((everything / name).iterdir())[:ASKED]):

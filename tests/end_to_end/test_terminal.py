@@ -10,9 +10,10 @@ import sys
 import time
 from pathlib import Path
 
-from gcab_process import LIMIT, SMALL, gcab, records, start, unmeasured
+from helpers.processes import LIMIT, gcab, records, start, unmeasured
+from helpers.settings import train_flags
 
-TRAIN = ["train", "digits/5", "--method", "finetune", *SMALL, "--run", "run"]
+TRAIN = ["train", "digits/5", *train_flags("finetune", {"training.epochs": 2}), "--run", "run"]
 # The child makes the terminal its own, so that Ctrl-C typed there reaches it as it would reach a person's program.
 IN_TERMINAL = """
 import fcntl, os, struct, sys, termios

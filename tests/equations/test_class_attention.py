@@ -4,10 +4,11 @@ from dataclasses import replace
 from itertools import product
 from typing import Any, Literal
 
-import naive
 import pytest
 import torch
-from networks import grown, profile_options, scramble, soften
+from helpers import naive
+from helpers.networks import grown, scramble, soften
+from helpers.tasks import gcab_options
 from torch import Tensor, nn
 
 from gcab.data.tasks import Batch, Progress
@@ -40,7 +41,7 @@ def inputs() -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 @pytest.mark.parametrize("activation", ["gelu", "none"])
 def test_the_block_of_the_text(activation: Literal["gelu", "none"]) -> None:
-    block = block_with(replace(profile_options("paper").network, activation=activation))
+    block = block_with(replace(gcab_options("paper").network, activation=activation))
     token, features, m_i, m_2 = inputs()
     f = block(token, features, m_i, m_2)
     assert f.shape == (2, WIDTH)
@@ -57,7 +58,7 @@ def test_the_block_of_the_text(activation: Literal["gelu", "none"]) -> None:
 
 
 def test_the_block_of_the_authors() -> None:
-    block = block_with(profile_options("official").network)
+    block = block_with(gcab_options("official").network)
     token, features, m_i, m_2 = inputs()
     f = block(token, features, m_i, m_2)
     for image in range(2):
@@ -69,7 +70,7 @@ def test_the_block_of_the_authors() -> None:
 
 @pytest.mark.parametrize("profile", ["paper", "official"])
 def test_no_gates_are_open_gates(profile: str) -> None:
-    block = block_with(profile_options(profile).network)
+    block = block_with(gcab_options(profile).network)
     token, features, m_i, m_2 = inputs()
     assert torch.allclose(block(token, features), block(token, features, torch.ones_like(m_i), torch.ones_like(m_2)))
 
@@ -77,7 +78,7 @@ def test_no_gates_are_open_gates(profile: str) -> None:
 @pytest.mark.parametrize("profile", ["paper", "official"])
 def test_either_branch_is_dropped_for_some_images_in_training(profile: str) -> None:
     """f = v + (O + θ), or v + O, where O and v are each 0 or twice what they are; v is that of the O that is left."""
-    options = profile_options(profile).network
+    options = gcab_options(profile).network
     block = ClassAttention(WIDTH, HEADS, HIDDEN / WIDTH, options, drop_path=0.5).double()
     scramble(block, seed=1)
     token, features, m_i, m_2 = inputs()
@@ -104,7 +105,7 @@ def test_either_branch_is_dropped_for_some_images_in_training(profile: str) -> N
 @pytest.mark.parametrize("mask_classifier", [True, False])
 @pytest.mark.parametrize("head_norm", [True, False])
 def test_the_classifier_reads_the_feature_as_the_options_say(mask_classifier: bool, head_norm: bool) -> None:
-    options = soften(profile_options("official"))
+    options = soften(gcab_options("official"))
     network = replace(options.network, mask_classifier=mask_classifier, head_norm=head_norm)
     method = grown(replace(options, network=network), 3)
     generator = torch.Generator().manual_seed(3)
@@ -154,7 +155,7 @@ def test_the_update_masks_are_the_papers_table(binary: bool) -> None:
 
 @pytest.mark.parametrize(("profile", "shared"), [("paper", True), ("official", False)])
 def test_a_shared_token_moves_only_where_no_task_uses_it(profile: str, shared: bool) -> None:
-    method = grown(profile_options(profile), 2, 2)
+    method = grown(gcab_options(profile), 2, 2)
     method.network.gate_in.used.copy_(torch.linspace(0, 1, 16))
     tokens = {id(token) for token in method.network.tokens}
     masks = [mask for parameter, mask in method.network.updatable() if id(parameter) in tokens]
@@ -166,7 +167,7 @@ def test_a_shared_token_moves_only_where_no_task_uses_it(profile: str, shared: b
 @pytest.mark.parametrize("profile", ["paper", "official"])
 def test_every_parameter_that_tasks_share_in_the_decoder_is_protected(profile: str) -> None:
     """Nothing shared may go on learning unless it is in the table or belongs to the newest task."""
-    method = grown(profile_options(profile), 2, 2)
+    method = grown(gcab_options(profile), 2, 2)
     network = method.network
     listed = {id(parameter) for parameter, _ in network.updatable()}
     shared = list(network.block.parameters()) + (list(network.tokens) if len(network.tokens) == 1 else [])
@@ -176,7 +177,7 @@ def test_every_parameter_that_tasks_share_in_the_decoder_is_protected(profile: s
 @pytest.mark.parametrize(("profile", "frozen"), [("extended", True), ("official", True), ("paper", False)])
 def test_norms_of_encoder_and_decoder_learn_in_the_first_task_only(profile: str, frozen: bool) -> None:
     for sizes in ((2,), (2, 2), (2, 2, 2)):
-        network = grown(profile_options(profile), *sizes).network
+        network = grown(gcab_options(profile), *sizes).network
         norms = [m for part in (network.encoder, network.block) for m in part.modules() if isinstance(m, nn.LayerNorm)]
         assert len(norms) >= 2 * len(network.encoder.blocks)
         learning = [parameter.requires_grad for norm in norms for parameter in norm.parameters()]
@@ -198,7 +199,7 @@ def with_gradients(options: GcabOptions) -> tuple[Gcab, dict[str, tuple[nn.Param
 
 
 def test_weights_that_finished_tasks_own_get_no_gradient_and_the_others_theirs() -> None:
-    method, shared = with_gradients(profile_options("official"))
+    method, shared = with_gradients(gcab_options("official"))
     before = {name: parameter.grad.clone() for name, (parameter, _) in shared.items() if parameter.grad is not None}
     method.before_step(PROGRESS, BATCH, Gradients([], lambda loss: loss()))
     for name, (parameter, mask) in shared.items():
@@ -219,7 +220,7 @@ OPTIMISERS: dict[str, type[torch.optim.Optimizer]] = {
 @pytest.mark.parametrize("kind", OPTIMISERS)
 def test_the_update_is_scaled_by_the_masks_whatever_the_optimiser(kind: str) -> None:
     """W <- W + M ⊙ ΔW; Adam divides by the size of a gradient, so scaling that instead would scale nothing."""
-    method, shared = with_gradients(soften(profile_options("paper")))
+    method, shared = with_gradients(soften(gcab_options("paper")))
     assert "tokens.0" in shared
     soft = torch.cat([mask.flatten() for _, mask in shared.values()])
     assert bool(((soft > 0.05) & (soft < 0.95)).any())

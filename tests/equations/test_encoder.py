@@ -3,10 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
-import naive
 import pytest
 import torch
-from networks import ENCODER, IMAGE_SIZE, scramble
+from helpers import naive
+from helpers.networks import scramble
+from helpers.tasks import ENCODER, IMAGE_SIZE
 from torch import nn
 
 from gcab.config import resolve

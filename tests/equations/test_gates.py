@@ -3,10 +3,11 @@
 import math
 from dataclasses import replace
 
-import naive
 import pytest
 import torch
-from networks import grown, profile_options
+from helpers import naive
+from helpers.networks import grown
+from helpers.tasks import gcab_options
 from torch import Tensor
 
 from gcab.data.tasks import Batch, Progress
@@ -126,7 +127,7 @@ def test_the_authors_gradient_leaves_a_decided_gate_where_it_is() -> None:
     ("profile", "name"), [("paper", "soft"), ("extended", "compensated"), ("official", "compensated_as_published")]
 )
 def test_every_profile_has_its_own_gradient(profile: str, name: str) -> None:
-    method, progress = grown(profile_options(profile), 2).float(), Progress(torch.tensor(3), 5)
+    method, progress = grown(gcab_options(profile), 2).float(), Progress(torch.tensor(3), 5)
     network = method.network
     s = sharpness(progress, network.options.sharpest, method.options.schedule)
     for gate, mask in zip((network.gate_in, network.gate_hidden), method.training_gates(progress), strict=True):
@@ -174,7 +175,7 @@ def test_used_is_the_maximum_over_finished_tasks() -> None:
 
 @pytest.mark.parametrize(("binarise", "hard"), [("never", False), ("next", True), ("end", True)])
 def test_a_finished_task_claims_its_soft_or_its_hard_gate(binarise: str, hard: bool) -> None:
-    options = profile_options("official")
+    options = gcab_options("official")
     network = replace(options.network, sharpest=2.0, binarise=binarise)  # type: ignore[arg-type]
     method = grown(replace(options, network=network), 2)
     method.network.finish()
@@ -188,7 +189,7 @@ def test_a_finished_task_claims_its_soft_or_its_hard_gate(binarise: str, hard: b
     ("binarise", "hard_after_grow", "hard_after_end"), [("next", 1, 1), ("end", 1, 2), ("never", 0, 0)]
 )
 def test_when_a_gate_turns_hard(binarise: str, hard_after_grow: int, hard_after_end: int) -> None:
-    options = profile_options("official")
+    options = gcab_options("official")
     network = replace(options.network, sharpest=1.0, binarise=binarise)  # type: ignore[arg-type]
     method = grown(replace(options, network=network), 2, 2)  # task 0 ended, task 1 in training
 
@@ -206,7 +207,7 @@ def sparsity_of(method: Gcab, gate_in: Tensor, gate_hidden: Tensor) -> Tensor:
 
 
 def test_sparsity_charges_only_units_no_task_uses_yet() -> None:
-    method = grown(profile_options("official"), 2)
+    method = grown(gcab_options("official"), 2)
     gates = (method.network.gate_in, method.network.gate_hidden)
     generator = torch.Generator().manual_seed(5)
     for gate in gates:
@@ -218,7 +219,7 @@ def test_sparsity_charges_only_units_no_task_uses_yet() -> None:
 
 
 def test_sparsity_by_hand() -> None:
-    method = grown(profile_options("official"), 2)
+    method = grown(gcab_options("official"), 2)
     network = method.network
     network.gate_in.used.fill_(1.0)
     network.gate_hidden.used.zero_()
@@ -230,7 +231,7 @@ def test_sparsity_by_hand() -> None:
 
 
 def test_sparsity_at_full_capacity_is_zero_with_finite_gradients() -> None:
-    method = grown(profile_options("official"), 2)
+    method = grown(gcab_options("official"), 2)
     for gate in (method.network.gate_in, method.network.gate_hidden):
         gate.used.fill_(1.0)
     s = Progress(torch.tensor(7), 10)
@@ -247,7 +248,7 @@ def test_sparsity_at_full_capacity_is_zero_with_finite_gradients() -> None:
 
 
 def test_the_limit_clamps_the_newest_embedding_only() -> None:
-    method = grown(profile_options("official"), 2, 2)
+    method = grown(gcab_options("official"), 2, 2)
     with torch.no_grad():
         for gate in (method.network.gate_in, method.network.gate_hidden):
             for embedding in gate.embeddings:

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from networks import ENCODER, IMAGE_SIZE, grown, profile_options
+from helpers.networks import grown
+from helpers.tasks import ENCODER, IMAGE_SIZE, gcab_options
 from torch import nn
 
 from gcab.model.encoder import Encoder
@@ -20,7 +21,7 @@ def test_heads_start_with_small_weights_and_no_bias(profile: str) -> None:
     plain = PlainNetwork(Encoder(ENCODER, IMAGE_SIZE))
     plain.grow(50)
     plain.grow(50)
-    gated = grown(profile_options(profile), 2).network
+    gated = grown(gcab_options(profile), 2).network
     torch.manual_seed(1)
     gated.grow(50, projector=False)
     heads = [*plain.head.parts, gated.heads[-1]]
@@ -33,7 +34,7 @@ def test_heads_start_with_small_weights_and_no_bias(profile: str) -> None:
 
 def test_the_authors_heads_start_as_linear_layers_do() -> None:
     """Uniform within ±1/sqrt(D), the bias too; the LayerNorm before it as it always starts."""
-    network = grown(profile_options("official"), 2).network
+    network = grown(gcab_options("official"), 2).network
     torch.manual_seed(1)
     network.grow(50, projector=False)
     torch.manual_seed(1)

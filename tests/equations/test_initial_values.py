@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from networks import profile_options, setting, tasks_of
+from helpers.tasks import gcab_options, setting, tasks_of
 from torch import Tensor, nn
 
 from gcab.methods.gcab import Gcab
@@ -18,7 +18,7 @@ TASKS = 10
 def new_method(profile: str, kind: str = "convit") -> Gcab:
     torch.manual_seed(2)
     encoder = EncoderConfig(**(vars(WIDE) | {"kind": kind}))
-    method = Gcab(setting(encoder), profile_options(profile))
+    method = Gcab(setting(encoder), gcab_options(profile))
     for task in tasks_of(*[4] * TASKS):
         method.grow(task)
     return method

@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
-import naive
 import pytest
 import torch
-from naive import Matrix, Vector
-from networks import ENCODER, IMAGE_SIZE, grown, profile_options, scramble, soften, tasks_of
+from helpers import naive
+from helpers.naive import Matrix, Vector
+from helpers.networks import grown, scramble, soften
+from helpers.tasks import ENCODER, IMAGE_SIZE, gcab_options, tasks_of
 from torch import Tensor
 
 from gcab.data.tasks import Batch, Progress, TaskImages
@@ -21,7 +22,7 @@ PROGRESS = Progress(torch.tensor(2), 5)
 @pytest.mark.parametrize(("profile", "lambda_pfr"), [("extended", 0.5), ("official", 0.001), ("paper", 0.001)])
 def test_the_terms_have_the_papers_weights_and_gates_its_sharpness(profile: str, lambda_pfr: float) -> None:
     """As section "Experimental Setup" gives them; of the drift term's weight, `extended` has another distance's."""
-    options = profile_options(profile)
+    options = gcab_options(profile)
     assert (options.lambda_gcab, options.lambda_pfr, options.network.sharpest) == (0.05, lambda_pfr, 800)
 
 
@@ -72,7 +73,7 @@ def test_binary_cross_entropy() -> None:
 @pytest.mark.parametrize("profile", ["paper", "official"])
 @pytest.mark.parametrize("compensation", [True, False])
 def test_prediction_is_encode_cascade_decode_classify(profile: str, compensation: bool) -> None:
-    method = grown(replace(soften(profile_options(profile)), compensation=compensation), *SIZES)
+    method = grown(replace(soften(gcab_options(profile)), compensation=compensation), *SIZES)
     images, _ = images_and_labels()
     logits = method.predict(images)
     assert logits.shape == (2, sum(SIZES))
@@ -87,7 +88,7 @@ def test_prediction_is_encode_cascade_decode_classify(profile: str, compensation
 
 @pytest.mark.parametrize("profile", ["paper", "official"])
 def test_features_and_embeddings_are_stages_of_the_prediction(profile: str) -> None:
-    method = grown(soften(profile_options(profile)), *SIZES)
+    method = grown(soften(gcab_options(profile)), *SIZES)
     images, _ = images_and_labels()
     network = method.network
     parts = []
@@ -110,7 +111,7 @@ def teach(method: Gcab) -> None:
 @pytest.mark.parametrize("old_passes", ["projected", "unprojected"])
 @pytest.mark.parametrize("bce_heads", ["all", "new"])
 def test_the_loss_is_the_sum_of_the_papers_terms(profile: str, old_passes: str, bce_heads: str) -> None:
-    options = replace(soften(profile_options(profile)), lambda_gcab=0.3, lambda_pfr=0.7)
+    options = replace(soften(gcab_options(profile)), lambda_gcab=0.3, lambda_pfr=0.7)
     options = replace(options, old_passes=old_passes, bce_heads=bce_heads)  # type: ignore[arg-type]
     method = grown(options, *SIZES)
     teach(method)
@@ -156,7 +157,7 @@ def test_the_loss_is_the_sum_of_the_papers_terms(profile: str, old_passes: str, 
 
 
 def test_distillation_compares_the_features_themselves() -> None:
-    options = replace(profile_options("paper"), drift="distillation", lambda_pfr=2.0)
+    options = replace(gcab_options("paper"), drift="distillation", lambda_pfr=2.0)
     method = grown(options, *SIZES)
     assert len(method.network.cascade.projectors) == 0
     assert method.compensate(torch.zeros(1, 4, 16), 0) is None
@@ -179,7 +180,7 @@ def test_distillation_compares_the_features_themselves() -> None:
     ],
 )
 def test_the_terms_are_named_by_what_is_switched_on(changes: dict[str, str], expected: set[str]) -> None:
-    method = grown(replace(profile_options("official"), **changes), *SIZES)  # type: ignore[arg-type]
+    method = grown(replace(gcab_options("official"), **changes), *SIZES)  # type: ignore[arg-type]
     teach(method)
     images, labels = images_and_labels()
     assert method.loss(method.batch(Batch(images, labels)), PROGRESS).keys() == expected
@@ -187,11 +188,11 @@ def test_the_terms_are_named_by_what_is_switched_on(changes: dict[str, str], exp
 
 def test_the_first_task_has_no_drift_and_ungated_networks_no_sparsity() -> None:
     images, _ = images_and_labels()
-    first = grown(profile_options("official"), 2)
+    first = grown(gcab_options("official"), 2)
     first.begin_task(tasks_of(2)[0])
     batch = first.batch(Batch(images, torch.tensor([0, 1])))
     assert first.loss(batch, PROGRESS).keys() == {"classification", "sparsity"}
-    options = profile_options("official")
+    options = gcab_options("official")
     ungated = grown(replace(options, network=replace(options.network, gates=False)), 2)
     ungated.begin_task(tasks_of(2)[0])
     assert ungated.loss(batch, PROGRESS).keys() == {"classification"}
@@ -201,7 +202,7 @@ def test_the_first_task_has_no_drift_and_ungated_networks_no_sparsity() -> None:
 @pytest.mark.parametrize("profile", ["paper", "official"])
 def test_each_term_teaches_what_it_should(profile: str) -> None:
     """Drift reaches the encoder and the newest projector, sparsity the newest gates; nothing reaches the teacher."""
-    method = grown(soften(profile_options(profile)), *SIZES)
+    method = grown(soften(gcab_options(profile)), *SIZES)
     teach(method)
     images, labels = images_and_labels()
     reached: dict[str, set[str]] = {}

@@ -3,10 +3,10 @@
 import math
 from typing import get_args
 
-import naive
 import pytest
 import torch
-from networks import scramble
+from helpers import naive
+from helpers.networks import scramble
 from torch import Tensor, nn
 
 from gcab.model.projectors import (

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from networks import setting, tasks_of
+from helpers.tasks import setting, tasks_of
 
 from gcab.data.tasks import TaskImages
 from gcab.methods.er import Er, ErOptions

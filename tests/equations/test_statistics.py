@@ -6,7 +6,8 @@ from typing import Literal
 import numpy as np
 import pytest
 import torch
-from networks import IMAGE_SIZE, profile_options, scramble, setting, tasks_of
+from helpers.networks import scramble
+from helpers.tasks import IMAGE_SIZE, gcab_options, setting, tasks_of
 from torch import Tensor
 
 from gcab.data.tasks import TaskImages
@@ -247,7 +248,7 @@ def test_growing_keeps_what_is_known() -> None:
     assert ClassStatistics(TOKENS, WIDTH, pooled=True).nbytes() == 4 * size * (size + 1) // 2 + 8
 
 
-EXTENDED = replace(profile_options("extended"), eye=128)
+EXTENDED = replace(gcab_options("extended"), eye=128)
 WEIGHED = replace(EXTENDED, eye=0, referee=False)  # as models before 0.2.0 decide
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.settings import train_flags
 
 from gcab.cli.main import main
 from gcab.evaluation.heads import auroc, either, errors, heads, rivals
@@ -63,7 +64,7 @@ def test_auroc_of_one_distribution_and_of_two_far_apart() -> None:
 
 
 def test_the_command_says_it_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tiny = ["--encoder.width", "16", "--encoder.blocks", "1", "--training.epochs", "1", "--training.warmup_epochs", "0"]
+    tiny = train_flags("gcab", {"training.epochs": 1, "training.warmup_epochs": 0})
     run = str(tmp_path / "run")
     assert main(["train", "digits/2", *tiny, "--device", "cpu", "--run", run]) == 0
     capsys.readouterr()

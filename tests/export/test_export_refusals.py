@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_models import tiny_model
+from helpers.models import tiny_model
 from torch import Tensor
 
 from gcab.classifier.learner import ContinualClassifier

@@ -14,7 +14,8 @@ import onnx
 import onnxruntime  # type: ignore[import-untyped]
 import pytest
 import torch
-from tiny_models import SIZE, photo, random_bytes, save_tiny, tiny_model
+from helpers.models import SIZE, random_bytes, save_tiny, tiny_model
+from helpers.photos import soft
 
 from gcab.classifier.learner import ContinualClassifier
 from gcab.cli.main import main
@@ -127,7 +128,7 @@ def test_photos_of_other_sizes(samples: Samples, tmp_path: Path) -> None:
     files = [tmp_path / f"{width}.png" for width in (SIZE, 21, 50)]
     for path in files:
         width = int(path.stem)
-        image = photo(width, max(SIZE, width - 6), seed=width)
+        image = soft(width, max(SIZE, width - 6), seed=width)
         image.save(path)
         answers = sample.answers(torch.from_numpy(np.asarray(image).copy()).permute(2, 0, 1)[None])
         own = sample.model.predict_proba([path])
@@ -234,7 +235,7 @@ def test_the_documented_lines_run(
 ) -> None:
     sample = samples["extended, 4 tasks, photos"]
     (tmp_path / "birds.onnx").write_bytes(sample.path.read_bytes())
-    photo(SIZE, SIZE).save(tmp_path / "some.jpg", format="PNG")
+    soft(SIZE, SIZE).save(tmp_path / "some.jpg", format="PNG")
     monkeypatch.chdir(tmp_path)
     (lines,) = re.findall(r"run it:\n\n(.*)\n", export_onnx.__doc__ or "", re.DOTALL)
     assert len(textwrap.dedent(lines).strip().splitlines()) == 6

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from tiny_models import photo, random_bytes
+from helpers.models import random_bytes
+from helpers.photos import soft
 from torch import Tensor
 
 from gcab.data.decode import from_pil
@@ -70,7 +71,7 @@ def test_every_weight_row_keeps_the_brightness(length: int, side: int, size: int
     ],
 )
 def test_as_close_to_pillow_as_stated(width: int, height: int, size: int, most: float, mean: float) -> None:
-    image = photo(width, height)
+    image = soft(width, height)
     apart = (levels(torch.from_numpy(np.asarray(image)[None].copy()), size)[0] - from_pil(image, size)).abs()
     assert apart.max() <= most
     assert apart.mean() <= mean

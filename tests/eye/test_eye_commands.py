@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
-from small_eyes import name, pictures, same
+from helpers.eyes import name, pictures, same
+from helpers.photos import save_photos
+from helpers.processes import LIMIT
 
 from gcab import ContinualClassifier, ModelFolder
 from gcab.cli.main import main
@@ -23,9 +24,7 @@ SET = ["--method", "eye", "--set", "options.features=64", "--progress", "bar"]
 def photos(root: Path, *labels: int, count: int = 6, seed: int = 0) -> Path:
     """A folder per class."""
     for label in labels:
-        (root / name(label)).mkdir(parents=True)
-        for index, picture in enumerate(pictures(label, count, seed)):
-            Image.fromarray(picture).save(root / name(label) / f"{index}.png")
+        save_photos(root / name(label), pictures(label, count, seed))
     return root
 
 
@@ -115,7 +114,7 @@ def test_forgetting_killed_at_any_moment(tmp_path: Path) -> None:
         process.start()
         process.join(chance.random() / 2)
         process.kill()
-        process.join(60)
+        process.join(LIMIT)
         kills += process.exitcode == -9
         now = ContinualClassifier.load(model, "cpu")  # always readable
         assert now.classes == (before if now.generation == 1 else after)

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from small_eyes import eye, many, network, pictures, same
+from helpers.eyes import eye, many, network, pictures, same
+from helpers.settings import TINY
 
 from gcab import ContinualClassifier, GcabError
 from gcab.methods.gcab import Gcab
@@ -54,7 +55,7 @@ def test_what_cannot_be_forgotten() -> None:
     model.forget("b", pictures(1))
     with pytest.raises(GcabError, match="the only class"):
         model.forget("a", pictures(0))
-    plain = ContinualClassifier("finetune", device="cpu", epochs=1, settings={"encoder.width": 16}).learn(*many(0, 1))
+    plain = ContinualClassifier("finetune", device="cpu", epochs=1, settings=TINY).learn(*many(0, 1))
     with pytest.raises(GcabError, match="cannot forget a class"):
         plain.forget("a")
 

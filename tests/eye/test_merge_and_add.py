@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from small_eyes import eye, many, network, pictures, same
+from helpers.eyes import eye, many, network, pictures, same
 
 from gcab import ContinualClassifier, GcabError
 

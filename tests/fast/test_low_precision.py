@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from helpers.settings import FEW_TOKENS, TINY
 from torch import nn
 
 from gcab.config import resolve
@@ -12,12 +13,12 @@ from gcab.fast.low_precision import CastAll, LowPrecision, exchanged, linear_wei
 from gcab.methods.method import Method, grow
 from gcab.runs.assemble import build_method
 
-TINY = {"encoder.width": 16, "encoder.blocks": 2, "encoder.drop_path": 0.0}
+STILL = {**TINY, **FEW_TOKENS, "encoder.blocks": 2, "encoder.drop_path": 0.0}
 PROGRESS = Progress(torch.tensor(3), 10)
 
 
 def in_its_second_task(name: str) -> Method:
-    config = resolve("digits/5", name, changes=TINY)
+    config = resolve("digits/5", name, changes=STILL)
     method = build_method(config)
     images = torch.randint(0, 256, (8, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
     for index in range(2):

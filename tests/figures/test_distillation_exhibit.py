@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.recipes import jobs_of, made
 from matplotlib.figure import Figure
-from tiny_recipes import jobs_of, made
 
 from gcab.paper import numbers
 from gcab.paper.evidence import distillations, read_json
 from gcab.paper.publishing import EXHIBITS, table_of
 from gcab.records import FastRecord
 from gcab.runs.folder import RUN_LIST, RunFolder, find_runs
+
+pytestmark = pytest.mark.usefixtures("small_eyes")
 
 RESULTS = Path(__file__).parents[2] / "results"
 HEADS = {"GCAB-Fast, Heads alone", "GCAB, Heads alone"}

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.recipes import SHORT, jobs_of, made
+from helpers.settings import set_flags
 from rich.console import Console
-from tiny_recipes import TINY, jobs_of, made
 
 from gcab.cli.figure import seeds_of
 from gcab.cli.main import main
@@ -30,8 +31,10 @@ from gcab.paper.timing import time_models
 from gcab.runs.experiment import load_data, run_experiment
 from gcab.runs.folder import RunFolder, find_runs
 
+pytestmark = pytest.mark.usefixtures("small_eyes")
+
 KINDS = ("json", "md", "png", "svg")
-FLAGS = [text for key, value in TINY.items() for text in ("--set", f"{key}={value}")]
+FLAGS = set_flags(SHORT)
 ON_DIGITS = ["--scenario", "digits/2", "--epochs", "1", "--device", "cpu", *FLAGS]
 
 
@@ -412,7 +415,7 @@ def test_a_clock_takes_any_student_and_others_say_when_they_make_one_again(
 
 
 def test_runs_of_the_fast_method_are_drawn_too(tmp_path: Path) -> None:
-    config = resolve("digits/2", "gcab-fast", changes={"training.epochs": 1, **TINY})
+    config = resolve("digits/2", "gcab-fast", changes={"training.epochs": 1, **SHORT})
     path = tmp_path / "fast"
     run_experiment(config, load_data(config, None), path, torch.device("cpu"), lambda _: None)
     runs = [RunFolder.open(path)]

@@ -1,4 +1,4 @@
-"""A tiny, seeded version of every recipe gives the numbers it gave before; see tiny_recipes.py to store others."""
+"""A tiny, seeded version of every recipe gives the numbers it gave before; helpers/recipes.py stores others."""
 
 import copy
 import json
@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_recipes import EXPECTED, LOSS_TOLERANCE, POINTS, differences, numbers_of
+from helpers.recipes import EXPECTED, LOSS_TOLERANCE, POINTS, differences, numbers_of
 
 from gcab.paper.publishing import EXHIBITS
 from gcab.paper.recipes import RECIPES
+
+pytestmark = pytest.mark.usefixtures("small_eyes")
 
 
 def stored() -> dict[str, Any]:

@@ -9,13 +9,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tiny_recipes import TINY, jobs_of, made
+from helpers.processes import LIMIT
+from helpers.recipes import SHORT, jobs_of, made
+from helpers.settings import FEW_FEATURES, set_flags
 
 from gcab.cli.main import main
 from gcab.paper.jobs import chosen
 from gcab.runs.folder import RunFolder, find_runs
 
-SETTINGS = [argument for key, value in TINY.items() for argument in ("--set", f"{key}={value}")]
+pytestmark = pytest.mark.usefixtures("small_eyes")
+
+SETTINGS = set_flags({**SHORT, **FEW_FEATURES})
 
 
 def figure(*arguments: object) -> list[str]:
@@ -71,7 +75,7 @@ def test_no_run_outlives_the_command(tmp_path: Path, who: str, how: signal.Signa
     logs = [job.path / "metrics.jsonl" for job in jobs_of("embedding", tmp_path / "runs", "digits/2", epochs=500)]
     wait_until(lambda: all(log.exists() and log.stat().st_size > 0 for log in logs), "both runs train")
     os.kill(program.pid if who == "command" else holder(logs[0]), how)
-    text, _ = program.communicate(timeout=60)  # whatever any of its processes says, to the end of the last
+    text, _ = program.communicate(timeout=LIMIT)  # whatever any of its processes says, to the end of the last
     assert program.returncode == code
     wait_until(lambda: not any(map(held, logs)), "nobody holds the runs")
     assert end in text
@@ -93,7 +97,7 @@ def held(log: Path) -> bool:
     return True
 
 
-def wait_until(true: Callable[[], bool], what: str, seconds: float = 90.0) -> None:
+def wait_until(true: Callable[[], bool], what: str, seconds: float = LIMIT) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, f"not in time: {what}"

@@ -5,13 +5,15 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tiny_recipes import jobs_of, made
+from helpers.recipes import jobs_of, made
 
 from gcab.cli.main import main
 from gcab.errors import GcabError
 from gcab.paper.publishing import publish
 from gcab.paper.store import store_of, usual_name
 from gcab.runs.folder import RunFolder, find_runs
+
+pytestmark = pytest.mark.usefixtures("small_eyes")
 
 
 @pytest.fixture(scope="module")

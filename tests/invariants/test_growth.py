@@ -2,20 +2,8 @@
 
 import pytest
 import torch
-from small_world import (
-    IMAGE_SIZE,
-    OPTIMISERS,
-    SETTING,
-    gcab_options,
-    head_logits,
-    images_of,
-    isolating_options,
-    learn,
-    new_gcab,
-    same,
-    stream,
-    train,
-)
+from helpers.tasks import IMAGE_SIZE, gcab_options, images_of, tasks_of
+from helpers.world import OPTIMISERS, SETTING, head_logits, isolating_options, learn, new_gcab, same, train
 from torch import Tensor
 
 from gcab.data.tasks import Batch, Progress, Task
@@ -54,10 +42,10 @@ def rebuilt(blank: Method, tasks: list[Task], state: dict[str, Tensor], in_train
 
 @pytest.mark.parametrize("name", ["official, binarised at the end", "paper, binarised at the end"])
 def test_growing_changes_no_old_output(name: str) -> None:
-    method = learned(isolating_options()[name], stream(2, 3))
+    method = learned(isolating_options()[name], tasks_of(2, 3))
     before = head_logits(method.network, 2)
     features = method.features(some_images())
-    method.grow(stream(2, 3, 2)[2])
+    method.grow(tasks_of(2, 3, 2)[2])
     assert same(head_logits(method.network, 2), before)
     assert torch.equal(method.features(some_images()), features)
 
@@ -65,7 +53,7 @@ def test_growing_changes_no_old_output(name: str) -> None:
 def test_growing_keeps_the_old_columns_of_a_plain_network() -> None:
     torch.manual_seed(0)
     method = Finetune(SETTING, FinetuneOptions())
-    tasks = stream(2, 3)
+    tasks = tasks_of(2, 3)
     learn(method, tasks[0], GENTLE)
     before = method.eval().predict(some_images())
     method.grow(tasks[1])
@@ -78,7 +66,7 @@ def test_finetuning_forgets() -> None:
     """The lower bound must be free to change everything, old heads too."""
     torch.manual_seed(0)
     method = Finetune(SETTING, FinetuneOptions())
-    tasks = stream(2, 2)
+    tasks = tasks_of(2, 2)
     learn(method, tasks[0], GENTLE)
     before = method.predict(some_images())
     learn(method, tasks[1], GENTLE)
@@ -88,7 +76,7 @@ def test_finetuning_forgets() -> None:
 
 @pytest.mark.parametrize("options", [gcab_options("official"), gcab_options("paper")], ids=["official", "paper"])
 def test_a_prediction_does_not_depend_on_its_batch(options: GcabOptions) -> None:
-    method = learned(options, stream(2, 2, 2))
+    method = learned(options, tasks_of(2, 2, 2))
     images = some_images()
     with torch.no_grad():
         together = method.predict(images)
@@ -101,7 +89,7 @@ def test_a_prediction_does_not_depend_on_its_batch(options: GcabOptions) -> None
 
 @pytest.mark.parametrize("name", RESUMED)
 def test_a_learned_method_comes_back_from_its_state(name: str) -> None:
-    tasks = stream(2, 3, 2)
+    tasks = tasks_of(2, 3, 2)
     method = learned(RESUMED[name], tasks)
     again = rebuilt(new_gcab(RESUMED[name], seed=99), tasks, method.state_dict(), in_training=False)
     with torch.no_grad():
@@ -111,7 +99,7 @@ def test_a_learned_method_comes_back_from_its_state(name: str) -> None:
 
 @pytest.mark.parametrize("name", RESUMED)
 def test_a_method_comes_back_in_the_middle_of_a_task(name: str) -> None:
-    tasks = stream(2, 2, 2)
+    tasks = tasks_of(2, 2, 2)
     method = learned(RESUMED[name], tasks[:2])
     method.grow(tasks[2])
     method.begin_task(tasks[2])
@@ -130,7 +118,7 @@ def test_a_method_comes_back_in_the_middle_of_a_task(name: str) -> None:
 
 
 def test_replay_comes_back_with_its_images() -> None:
-    tasks = stream(2, 2)
+    tasks = tasks_of(2, 2)
     method, again = (Er(SETTING, ErOptions(buffer=5)) for _ in range(2))
     for task in tasks:
         learn(method, task, GENTLE, epochs=1)
@@ -147,7 +135,7 @@ def test_replay_comes_back_with_its_images() -> None:
 
 def test_thirty_tasks() -> None:
     method = new_gcab(gcab_options("official"))
-    tasks = stream(*[1] * 30)
+    tasks = tasks_of(*[1] * 30)
     promised: list[Tensor] = []
     for task in tasks:
         method.grow(task)
@@ -168,7 +156,7 @@ def test_thirty_tasks() -> None:
 
 def test_nothing_of_a_step_is_remembered() -> None:
     """What `before_step` holds back must not reach a checkpoint."""
-    tasks = stream(2, 2)
+    tasks = tasks_of(2, 2)
     method = learned(gcab_options("official"), tasks)
     names = set(method.state_dict())
     method.before_step(Progress(torch.tensor(0), 1), BATCH, Gradients([], lambda loss: loss()))
@@ -176,7 +164,7 @@ def test_nothing_of_a_step_is_remembered() -> None:
 
 
 def test_old_images_are_not_kept() -> None:
-    method = learned(gcab_options("official"), stream(2, 2))
+    method = learned(gcab_options("official"), tasks_of(2, 2))
     assert method.image_bytes() == 0
     assert method.replay(3) is None
     assert not any(value.dtype == torch.uint8 for value in method.state_dict().values())

@@ -2,25 +2,22 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from small_world import (
+from helpers.tasks import WIDTH, gcab_options, images_of, tasks_of
+from helpers.world import (
     OPTIMISERS,
     SETTING,
-    WIDTH,
     fixed_features,
-    gcab_options,
     head_logits,
-    images_of,
     isolating_options,
     learn,
     new_gcab,
     same,
     snapshot,
-    stream,
     train,
     with_network,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gcab.methods.gcab import Gcab
 from gcab.model.class_attention import ClassAttention
@@ -32,7 +29,7 @@ quick = settings(deadline=None, max_examples=15, derandomize=True)
 @pytest.mark.parametrize("name", isolating_options())
 def test_old_logits_on_fixed_features_never_change(name: str, optimiser: str) -> None:
     method = new_gcab(isolating_options()[name])
-    tasks = stream(2, 3, 2)
+    tasks = tasks_of(2, 3, 2)
     promised: list[torch.Tensor] = []
     for task in tasks:
         method.grow(task)
@@ -56,7 +53,7 @@ def test_old_logits_on_fixed_features_never_change(name: str, optimiser: str) ->
 @pytest.mark.parametrize("name", ["official", "paper, binarised at the end"])
 def test_old_logits_never_change_in_mixed_precision(name: str) -> None:
     method = new_gcab(isolating_options()[name])
-    first, second = stream(2, 2)
+    first, second = tasks_of(2, 2)
     learn(method, first, OPTIMISERS["adamw"])
     method.grow(second)
     method.begin_task(second)
@@ -71,7 +68,7 @@ def test_old_logits_never_change_in_mixed_precision(name: str) -> None:
 def test_gates_that_are_never_binarised_protect_only_softly() -> None:
     """The text to the letter: a half-open unit is used and goes on learning, so old logits move."""
     method = new_gcab(gcab_options("paper", {"sharpest": 2.0}))  # σ(s_max e) far from 0 and 1
-    first, second = stream(2, 2)
+    first, second = tasks_of(2, 2)
     learn(method, first, OPTIMISERS["sgd"])
     method.grow(second)
     masks = dict(method.network.updatable())
@@ -86,7 +83,7 @@ def test_gates_that_are_never_binarised_protect_only_softly() -> None:
 @pytest.mark.parametrize("profile", ["official", "paper"])
 def test_weights_that_earlier_tasks_own_never_move(profile: str, optimiser: str) -> None:
     method = new_gcab(gcab_options(profile))  # paper with its soft gates too: M = 0 is a promise there as well
-    tasks = stream(2, 2, 2)
+    tasks = tasks_of(2, 2, 2)
     learn(method, tasks[0], OPTIMISERS[optimiser])
     for task in tasks[1:]:
         method.grow(task)
@@ -104,7 +101,7 @@ def test_weights_that_earlier_tasks_own_never_move(profile: str, optimiser: str)
 @pytest.mark.parametrize("name", ["official", "paper, binarised at the end"])
 def test_what_belongs_to_an_older_task_stops_learning_and_never_moves(name: str, optimiser: str) -> None:
     method = new_gcab(isolating_options()[name])
-    tasks = stream(2, 2, 2)
+    tasks = tasks_of(2, 2, 2)
     network = method.network
     for task in tasks[:2]:
         learn(method, task, OPTIMISERS[optimiser])
@@ -166,7 +163,7 @@ def test_capacity_grows_within_bounds_and_old_logits_stay(
     promised: list[torch.Tensor] = []
     used = {"input": 0.0, "hidden": 0.0}
     masks: list[torch.Tensor] = [torch.zeros(WIDTH), torch.zeros(2 * WIDTH)]
-    for task in stream(*sizes):
+    for task in tasks_of(*sizes):
         method.grow(task)
         promised += head_logits(method.network, task.index)[len(promised) :]
         method.begin_task(task)
@@ -186,7 +183,7 @@ def test_capacity_grows_within_bounds_and_old_logits_stay(
 def test_on_a_frozen_encoder_nothing_is_forgotten(optimiser: str) -> None:
     """Not even the encoder moves: what old heads say about images stays the same, bit for bit."""
     method = new_gcab(gcab_options("official", drift="frozen"))
-    first, *later = stream(2, 2, 2)
+    first, *later = tasks_of(2, 2, 2)
     start = snapshot(method.network.encoder)
     learn(method, first, OPTIMISERS[optimiser])
     learned = snapshot(method.network.encoder)
@@ -209,7 +206,7 @@ def test_on_a_frozen_encoder_nothing_is_forgotten(optimiser: str) -> None:
 
 def full_after_first_task(name: str) -> Gcab:
     method = new_gcab(with_network(isolating_options()[name], gate_mean=5.0, gate_std=0.1))
-    learn(method, stream(2)[0], OPTIMISERS["adamw"], epochs=1)
+    learn(method, tasks_of(2)[0], OPTIMISERS["adamw"], epochs=1)
     assert method.capacity() == {"input": 1.0, "hidden": 1.0}
     return method
 
@@ -217,7 +214,7 @@ def full_after_first_task(name: str) -> Gcab:
 @pytest.mark.parametrize("name", ["official", "paper, binarised at the end"])
 def test_at_full_capacity_a_new_task_still_learns_over_frozen_weights(name: str) -> None:
     method = full_after_first_task(name)
-    task = stream(2, 2)[1]
+    task = tasks_of(2, 2)[1]
     method.grow(task)
     promised, block = head_logits(method.network, 1), snapshot(method.network.block)
     method.begin_task(task)

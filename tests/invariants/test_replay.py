@@ -1,9 +1,10 @@
 """Experience replay keeps to its budget and to images it has seen."""
 
 import torch
+from helpers.tasks import IMAGE_SIZE, tasks_of
+from helpers.world import OPTIMISERS, SETTING, learn
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_world import IMAGE_SIZE, OPTIMISERS, SETTING, learn, stream
 
 from gcab.data.tasks import TaskImages
 from gcab.methods.er import Er, ErOptions
@@ -27,7 +28,7 @@ def test_the_buffer_holds_a_sample_of_what_was_seen(buffer: int, tasks: list[tup
     method = Er(SETTING, ErOptions(buffer=buffer))
     budget = buffer * 3 * IMAGE_SIZE * IMAGE_SIZE
     label_of: dict[int, int] = {}
-    for task, (_, count) in zip(stream(*[classes for classes, _ in tasks]), tasks, strict=True):
+    for task, (_, count) in zip(tasks_of(*[classes for classes, _ in tasks]), tasks, strict=True):
         method.grow(task)
         data = numbered(len(label_of) + 1, count, range(task.first, task.first + task.classes))
         method.end_task(task, data)
@@ -53,7 +54,7 @@ def test_the_buffer_holds_a_sample_of_what_was_seen(buffer: int, tasks: list[tup
 def test_replay_reaches_every_stored_image_and_no_empty_place() -> None:
     torch.manual_seed(0)
     method = Er(SETTING, ErOptions(buffer=10))
-    for task in stream(1, 1):
+    for task in tasks_of(1, 1):
         method.grow(task)
         method.end_task(task, numbered(1 + 3 * task.index, 3, range(task.first, task.first + 1)))
     replayed = method.replay(400)
@@ -64,5 +65,5 @@ def test_replay_reaches_every_stored_image_and_no_empty_place() -> None:
 def test_the_first_task_is_trained_without_replay() -> None:
     torch.manual_seed(0)
     method = Er(SETTING, ErOptions(buffer=4))
-    learn(method, stream(2)[0], OPTIMISERS["adamw"], epochs=1)
+    learn(method, tasks_of(2)[0], OPTIMISERS["adamw"], epochs=1)
     assert method.replay(4) is None

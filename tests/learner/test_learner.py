@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.settings import TINY_GCAB, tiny, train_flags
 from PIL import Image
 from sklearn.datasets import load_digits
 
@@ -22,14 +23,15 @@ from gcab.methods.gcab import Gcab
 from gcab.methods.method import Method
 from gcab.training.trainer import Epoch
 
-TINY = {"encoder.width": 16, "encoder.heads": 4, "training.batch_size": 8}
+SMALL = {**TINY_GCAB, "training.batch_size": 8}
 IMAGES = np.random.default_rng(0).integers(0, 256, (24, 8, 8, 3), dtype=np.uint8)
 FIRST = ["ash", "elm"] * 12
 SECOND = ["fir", "oak", "yew"] * 8
 
 
 def classifier(method: str = "gcab", **changes: Any) -> ContinualClassifier:
-    return ContinualClassifier(method, **{"epochs": 1, "device": "cpu", "settings": TINY, **changes})
+    settings = {**tiny(method), "training.batch_size": 8}
+    return ContinualClassifier(method, **{"epochs": 1, "device": "cpu", "settings": settings, **changes})
 
 
 def taught(**changes: Any) -> ContinualClassifier:
@@ -189,7 +191,7 @@ def test_a_failed_first_lesson_does_not_decide_the_size() -> None:
 
 
 def test_a_loss_that_explodes_leaves_the_model_as_it_was() -> None:
-    model = classifier(epochs=2, settings={**TINY, "training.lr": 1e30, "training.warmup_epochs": 0})
+    model = classifier(epochs=2, settings={**SMALL, "training.lr": 1e30, "training.warmup_epochs": 0})
     with pytest.raises(GcabError, match=r"the loss became .* in task 1, epoch 1, step"):
         model.learn(IMAGES, FIRST)
     with pytest.raises(GcabError, match="learned nothing yet"):
@@ -261,7 +263,7 @@ def test_a_newer_model_takes_the_place_of_an_older(tmp_path: Path) -> None:
 
 
 def test_a_model_trained_on_the_command_line_is_loaded_and_taught_more(tmp_path: Path) -> None:
-    small = ["--training.epochs=1", "--encoder.width=16", "--encoder.blocks=2", "--encoder.patch=4"]
+    small = train_flags("gcab", {"training.epochs": 1})
     assert main(["train", "digits/5", *small, "--run", str(tmp_path / "run")]) == 0
     model = ContinualClassifier.load(tmp_path / "run" / "model")
     assert model.classes == list("0123456789")

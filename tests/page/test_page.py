@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
-from chromium import Visit, chromium, visit
-from fake_server import HOSTILE, PAGE, Fake, lesson, running, task
-from photos import bird, encoded, zip_of
+from helpers.browser import Visit, chromium, visit
+from helpers.fake_server import HOSTILE, PAGE, Fake, lesson, running, task
+from helpers.photos import bird, encoded, zipped
 from playwright.sync_api import Browser, FilePayload, Page, expect
 
 PIXELS = """canvas => {
@@ -15,7 +15,11 @@ PIXELS = """canvas => {
     const middles = Array.from({ length: 16 }, (_, place) => 20 + 40 * place);
     return middles.flatMap((y) => middles.map((x) => Array.from(data.slice(4 * (640 * y + x), 4 * (640 * y + x) + 3))));
 }"""
-ZIP: FilePayload = {"name": "week2.zip", "mimeType": "application/zip", "buffer": zip_of({"wren": [bird(1)]})}
+ZIP: FilePayload = {
+    "name": "week2.zip",
+    "mimeType": "application/zip",
+    "buffer": zipped({"wren/0.png": encoded(bird(1))}),
+}
 
 
 def photo(name: str = "garden.png", seed: int = 0) -> FilePayload:

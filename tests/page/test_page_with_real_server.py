@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from chromium import Visit, chromium, visit
-from photos import bird, encoded, zip_of
+from helpers.browser import Visit, chromium, visit
+from helpers.photos import bird, encoded, zipped
+from helpers.processes import LIMIT
 from PIL import Image
 from playwright.sync_api import Browser, FilePayload, Page, expect
 
@@ -19,7 +20,6 @@ from gcab.classifier.teaching import teach
 TOKEN = "a-token-for-the-tests-alone"
 HUES = {"kingfisher": 150, "robin": 5, "bullfinch": 240, "goldfinch": 35}
 HOSTILE = "<b>wren"
-PATIENCE = 45_000  # milliseconds for a lesson: a process that imports torch on a busy machine
 
 
 def photos_of(name: str, count: int) -> list[Image.Image]:
@@ -45,7 +45,7 @@ def served(model: Path) -> Iterator[str]:
             yield found[0]
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(LIMIT)
 
 
 @pytest.fixture(scope="module")
@@ -89,11 +89,17 @@ def test_predict_attention_teach_and_undo(shown: Visit) -> None:
 
     shown.open_tab("Teach")
     expect(page.get_by_role("button", name="Undo…")).to_be_disabled()
-    archive = zip_of({name: photos_of(name, 12) for name in ("goldfinch", HOSTILE)})
+    archive = zipped(
+        {
+            f"{name}/{index}.png": encoded(image)
+            for name in ("goldfinch", HOSTILE)
+            for index, image in enumerate(photos_of(name, 12))
+        }
+    )
     upload: FilePayload = {"name": "week2.zip", "mimeType": "application/zip", "buffer": archive}
     page.locator("#archive-input").set_input_files(upload)
     expect(page.locator("#job-progress")).to_be_visible()
-    expect(page.locator("#job-title")).to_have_text("Learned 2 new classes", timeout=PATIENCE)
+    expect(page.locator("#job-title")).to_have_text("Learned 2 new classes")
     for shown_number in ("#accuracy-before", "#accuracy-after", "#accuracy-now"):
         expect(page.locator(shown_number)).to_have_text(re.compile(r"\d\.\d %"))
     assert len((page.locator("#loss-line polyline").get_attribute("points") or "").split()) >= 2

@@ -7,8 +7,8 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from helpers.photos import RED_PNG
 from PIL import Image
-from predicting_model import png_bytes
 
 from gcab.classifier.image_sources import LARGEST_INPUT, Photo, find_photos
 from gcab.data.decode import FORMATS
@@ -169,7 +169,7 @@ def test_empty_standard_input(content: bytes) -> None:
 def test_an_endless_image_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gcab.classifier.image_sources.LARGEST_INPUT", 1000)
     assert LARGEST_INPUT > 10**8
-    (photo,) = find_photos(["-"], io.BytesIO(png_bytes() + bytes(2000)))
+    (photo,) = find_photos(["-"], io.BytesIO(RED_PNG + bytes(2000)))
     assert "standard input has more than" in str(photo.source)
 
 

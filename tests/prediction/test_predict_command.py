@@ -7,10 +7,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from helpers.models import AWKWARD, awkward_model
+from helpers.photos import RED_PNG, some_photos
+from helpers.processes import LIMIT
 from PIL import Image
-from predicting_model import NAMES, json_lines, make_model, make_photos, png_bytes
 from rich.console import Console
 
 from gcab.classifier.learner import ContinualClassifier
@@ -19,22 +22,26 @@ from gcab.cli import predict as command
 from gcab.cli.main import main
 from gcab.cli.prediction_formats import TableLines
 
-EVERY = {name for names in NAMES for name in names}
+EVERY = {name for names in AWKWARD for name in names}
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model(tmp_path_factory.mktemp("models") / "m.gcab")
+    return awkward_model(tmp_path_factory.mktemp("models") / "m.gcab")
 
 
 @pytest.fixture(autouse=True)
 def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     monkeypatch.chdir(tmp_path)
-    return make_photos(Path("p"), 5)
+    return some_photos(Path("p"), 5)
 
 
 def pipe(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+def json_lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
 
 
 def test_json_lines(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,7 +53,7 @@ def test_json_lines(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for row in rows:
         assert set(row) == {"file", "top", "unknown", "flagged"}
         assert {guess["class"] for guess in row["top"]} == EVERY  # --top is clipped to the four classes
-        assert {guess["class"] for guess in row["top"] if guess["task"] == 2} == set(NAMES[1])
+        assert {guess["class"] for guess in row["top"] if guess["task"] == 2} == set(AWKWARD[1])
         shares = [guess["probability"] for guess in row["top"]]
         assert shares == sorted(shares, reverse=True)
         assert sum(shares) == pytest.approx(1, abs=1e-5)
@@ -84,14 +91,14 @@ def test_csv(model: Path, photos: list[Path], capsys: pytest.CaptureFixture[str]
 
 def test_a_file_named_like_a_formula_is_harmless_in_csv(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("=1+1.png", "+1.png", "@sum.png"):
-        Path(name).write_bytes(png_bytes())
+        Path(name).write_bytes(RED_PNG)
         assert main(["predict", str(model), name, "--csv"]) == 0
         assert [row["file"] for row in csv.DictReader(io.StringIO(capsys.readouterr().out))] == [f"'{name}"]
 
 
 def test_table_for_another_program(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     long = Path("p") / ("x" * 100 + ".png")
-    long.write_bytes(png_bytes())
+    long.write_bytes(RED_PNG)
     assert main(["predict", str(model), "p", "--top", "4"]) == 0
     out, err = capsys.readouterr()
     lines = out.splitlines()
@@ -131,7 +138,7 @@ def test_table_in_a_terminal_keeps_to_its_width(model: Path) -> None:
 
 
 def test_without_calibration_nothing_is_scored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bare = make_model(tmp_path / "bare.gcab", held_out=0.0)
+    bare = awkward_model(tmp_path / "bare.gcab", held_out=0.0)
     assert main(["predict", str(bare), "p/000.png", "--unknown", "0", "--top", "1"]) == 0
     out, err = capsys.readouterr()
     assert out.splitlines()[1].endswith(" -")
@@ -236,15 +243,16 @@ def test_a_terminal_is_no_image(
 
 def test_names_that_are_no_text(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name, other = (os.fsdecode(b"caf%c.png" % byte) for byte in b"\xe9\xe8")
-    Path(name).write_bytes(png_bytes())
-    for form in ("--json", "--csv", "--table"):
-        assert main(["predict", str(model), name, form, "--top", "1"]) == 0
-    assert main(["predict", str(model), other, "--csv"]) == 2
-    as_json, _, as_csv, _, as_table, _, as_other = capsys.readouterr().out.splitlines()
-    assert json.loads(as_json)["file"] == name
-    assert as_csv.startswith("caf\\udce9.png,")
-    assert as_other.startswith("caf\\udce8.png,")
-    assert as_table.startswith("caf\\udce9.png ")
+    Path(name).write_bytes(RED_PNG)
+    printed = []
+    for file, form, code in ((name, "--json", 0), (name, "--csv", 0), (name, "--table", 0), (other, "--csv", 2)):
+        assert main(["predict", str(model), file, form, "--top", "1"]) == code
+        printed.append(capsys.readouterr().out.splitlines())
+    as_json, as_csv, as_table, as_other = printed
+    assert json.loads(as_json[0])["file"] == name
+    assert as_csv[1].startswith("caf\\udce9.png,")
+    assert as_other[1].startswith("caf\\udce8.png,")
+    assert as_table[1].startswith("caf\\udce9.png ")
 
 
 @pytest.mark.parametrize(
@@ -311,4 +319,4 @@ def test_a_reader_that_leaves_early_ends_it_quietly(model: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert json.loads(first)["file"] == "p/000.png"
-        assert process.wait(60) == 1
+        assert process.wait(LIMIT) == 1

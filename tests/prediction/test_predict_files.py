@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from predicting_model import NAMES, make_model, make_photos, png_bytes
+from helpers.models import AWKWARD, awkward_model
+from helpers.photos import RED_PNG, some_photos
 from torch import Tensor
 
 from gcab.classifier.image_sources import Photo
@@ -18,15 +19,15 @@ from gcab.errors import GcabError
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> ContinualClassifier:
-    return ContinualClassifier.load(make_model(tmp_path_factory.mktemp("models") / "m.gcab"), device="cpu")
+    return ContinualClassifier.load(awkward_model(tmp_path_factory.mktemp("models") / "m.gcab"), device="cpu")
 
 
 def test_what_it_says_is_what_the_model_says(model: ContinualClassifier, tmp_path: Path) -> None:
-    files = make_photos(tmp_path / "p", 10)
+    files = some_photos(tmp_path / "p", 10)
     found = list(predict_files(model, [tmp_path / "p"], top=9))
     assert [one.file for one in found] == list(map(str, files))
     probabilities, unknown = model.predict_proba(files), model.unknown(files)
-    task_of = {name: task + 1 for task, names in enumerate(NAMES) for name in names}
+    task_of = {name: task + 1 for task, names in enumerate(AWKWARD) for name in names}
     for index, one in enumerate(found):
         assert [guess.label for guess in one.top] == [
             model.classes[k] for k in sorted(range(4), key=lambda k: -probabilities[index, k])
@@ -40,7 +41,7 @@ def test_what_it_says_is_what_the_model_says(model: ContinualClassifier, tmp_pat
 
 
 def test_the_size_of_the_batch_changes_nothing(model: ContinualClassifier, tmp_path: Path) -> None:
-    files = make_photos(tmp_path / "p", 11)
+    files = some_photos(tmp_path / "p", 11)
     files[4].write_bytes(b"no image")
     whole = list(predict_files(model, files, batch=100))
     for batch in (1, 4, 11):
@@ -63,7 +64,7 @@ def test_no_more_than_two_batches_are_in_memory(model: ContinualClassifier) -> N
         nonlocal begun
         while True:
             begun += 1
-            yield Photo(str(begun), png_bytes())
+            yield Photo(str(begun), RED_PNG)
 
     predictions = predict_files(model, endless(), batch=4)
     assert begun == 0
@@ -75,7 +76,7 @@ def test_no_more_than_two_batches_are_in_memory(model: ContinualClassifier) -> N
 
 
 def test_bad_images_are_named_in_their_place(model: ContinualClassifier, tmp_path: Path) -> None:
-    good = make_photos(tmp_path / "p", 2)
+    good = some_photos(tmp_path / "p", 2)
     bad, empty = tmp_path / "bad.png", tmp_path / "empty.jpg"
     bad.write_bytes(good[0].read_bytes()[:200])
     empty.write_bytes(b"")
@@ -91,7 +92,7 @@ def test_bad_images_are_named_in_their_place(model: ContinualClassifier, tmp_pat
 def test_a_path_that_nobody_can_look_at_stops_nothing(
     model: ContinualClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, last = make_photos(tmp_path / "p", 2)
+    first, last = some_photos(tmp_path / "p", 2)
     locked = tmp_path / "locked" / "a.png"
     look = os.stat
 
@@ -108,7 +109,7 @@ def test_a_path_that_nobody_can_look_at_stops_nothing(
 
 
 def test_a_pipe_is_no_image(model: ContinualClassifier, tmp_path: Path) -> None:
-    (good,) = make_photos(tmp_path, 1)
+    (good,) = some_photos(tmp_path, 1)
     pipe = tmp_path / "a.jpg"
     os.mkfifo(pipe)
     with pipe.open("rb+", buffering=0) as writer:  # with bytes in it even whoever reads it comes to an end
@@ -120,7 +121,7 @@ def test_a_pipe_is_no_image(model: ContinualClassifier, tmp_path: Path) -> None:
 
 
 def test_few_images_in_bfloat16(model: ContinualClassifier, tmp_path: Path) -> None:
-    files = make_photos(tmp_path / "p", 4)
+    files = some_photos(tmp_path / "p", 4)
     exact, rough = (list(predict_files(model, files, precision=kind)) for kind in ("float32", "bfloat16"))
     gaps = [abs(a.top[0].probability - b.top[0].probability) for a, b in zip(exact, rough, strict=True)]
     assert 0 < max(gaps) < 0.2
@@ -132,7 +133,7 @@ def test_a_device_that_is_too_small(model: ContinualClassifier, monkeypatch: pyt
 
     monkeypatch.setattr(model, "logits", full)
     with pytest.raises(GcabError, match="1 images at once do not fit on cpu: give a smaller batch"):
-        list(predict_files(model, [Photo("x.png", png_bytes())]))
+        list(predict_files(model, [Photo("x.png", RED_PNG)]))
 
 
 @pytest.mark.parametrize(("batch", "top"), [(0, 1), (1, 0)])

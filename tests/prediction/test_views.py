@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from predicting_model import TINY, make_photos
+from helpers.photos import some_photos
+from helpers.settings import TINY_GCAB, train_flags
 from torch import Tensor
 
 from gcab.classifier.learner import ContinualClassifier
@@ -31,7 +32,7 @@ def random_images(count: int, seed: int = 0) -> np.ndarray:
 
 
 def make_model(folder: Path, flip: bool) -> Path:
-    settings = {**TINY, "augment.flip": flip}
+    settings = {**TINY_GCAB, "training.batch_size": 8, "augment.flip": flip}
     model = ContinualClassifier(epochs=2, device="cpu", image_size=8, settings=settings)
     for task in range(2):
         model.learn(random_images(24, task), [f"class {2 * task + index % 2}" for index in range(24)], held_out=0.25)
@@ -71,7 +72,7 @@ def test_logits_are_the_mean_over_both_views(model: ContinualClassifier) -> None
 
 
 def test_files_are_judged_by_both_views(model: ContinualClassifier, tmp_path: Path) -> None:
-    files = make_photos(tmp_path / "photos", 5)
+    files = some_photos(tmp_path / "photos", 5)
     pixels = as_images(files, 8)
     expected = model.calibration.probabilities(model.logits(pixels, views=2)).max(dim=1).values.tolist()
     found = [prediction.top[0].probability for prediction in predict_files(model, files, batch=2, views=2)]
@@ -79,7 +80,7 @@ def test_files_are_judged_by_both_views(model: ContinualClassifier, tmp_path: Pa
 
 
 def test_the_command_takes_two_views(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    [file] = make_photos(tmp_path / "photos", 1)
+    [file] = some_photos(tmp_path / "photos", 1)
     said = {}
     for views in ("1", "2"):
         assert main(["predict", str(folder), str(file), "--json", "--views", views, "--device", "cpu"]) == 0
@@ -104,7 +105,7 @@ def test_models_to_which_a_mirrored_image_is_another_thing_refuse(
         model.predict(random_images(2), views=2)
     with pytest.raises(GcabError, match=REFUSED):
         ServedModel.load(one_way, Inference("cpu", views=2))
-    [file] = make_photos(tmp_path / "photos", 1)
+    [file] = some_photos(tmp_path / "photos", 1)
     assert main(["predict", str(one_way), str(file), "--views", "2", "--device", "cpu"]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -119,7 +120,7 @@ def test_other_numbers_of_views_are_refused(model: ContinualClassifier, views: i
 
 
 def test_a_run_is_tested_with_both_views(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    small = ["--training.epochs", "1", "--encoder.width", "16", "--encoder.blocks", "1", "--device", "cpu"]
+    small = [*train_flags("gcab", {"training.epochs": 1}), "--device", "cpu"]
     runs = ["--runs", str(tmp_path)]
     assert main(["train", "digits/2", *small, *runs, "--augment.flip", "true"]) == 0
     [run] = find_runs([tmp_path])

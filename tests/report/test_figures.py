@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic_runs import rewrite_metrics, write_comparison, write_run
+from helpers.synthetic_runs import rewrite_metrics, write_comparison, write_run
 
 from gcab.evaluation.metrics import incremental_tag, incremental_taw
 from gcab.methods.registry import methods

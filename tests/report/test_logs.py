@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic_runs import write_comparison, write_run
+from helpers.synthetic_runs import write_comparison, write_run
 
 from gcab.cli.main import main
 from gcab.errors import GcabError

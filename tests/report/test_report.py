@@ -6,7 +6,7 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-from synthetic_runs import rewrite_metrics, write_comparison, write_run
+from helpers.synthetic_runs import rewrite_metrics, write_comparison, write_run
 
 from gcab.errors import GcabError
 from gcab.evaluation.metrics import METRICS, describe

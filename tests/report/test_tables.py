@@ -6,8 +6,8 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from helpers.synthetic_runs import rewrite_metrics, write_comparison, write_run
 from rich.console import Console
-from synthetic_runs import rewrite_metrics, write_comparison, write_run
 
 from gcab.report.tables import Table, accuracy_table, compare_table, group_runs, memory_table
 from gcab.runs.folder import find_runs

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from helpers.settings import train_flags
 from torch import Tensor
 
 import gcab.runs.experiment
@@ -16,7 +17,7 @@ from gcab.report.tables import accuracy_table
 from gcab.runs.experiment import load_data
 from gcab.runs.folder import RunFolder
 
-SHORT = ["--method", "finetune", "--training.epochs", "1", "--device", "cpu", "--encoder.blocks", "1"]
+SHORT = [*train_flags("finetune", {"training.epochs": 1}), "--device", "cpu"]
 
 
 def as_bytes(images: Tensor) -> set[bytes]:

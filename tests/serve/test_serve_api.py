@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from fastapi.openapi.models import OpenAPI
+from helpers.serving import SIZE, TASKS, Client, class_folders, form, model_folder, photo, serving
 from pydantic import BaseModel
-from served_models import SIZE, TASKS, Client, class_folders, form, model_folder, photo, serving
 
 from gcab.classifier.learner import ContinualClassifier
 from gcab.data.decode import read_image

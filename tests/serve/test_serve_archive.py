@@ -9,8 +9,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from helpers.photos import zipped
+from helpers.serving import class_folders, photo
 from PIL import Image
-from served_models import class_folders, photo, zipped
 
 from gcab.serve.archive import unpack
 from gcab.serve.limits import Limits, RequestError

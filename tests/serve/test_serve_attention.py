@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 import torch
-from served_models import model_folder
+from helpers.serving import model_folder
 from torch import Tensor
 
 from gcab.classifier.learner import ContinualClassifier

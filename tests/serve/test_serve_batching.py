@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 import torch
-from served_models import Client, form, model_folder, photo, serving
+from helpers.serving import Client, form, model_folder, photo, serving
 from torch import Tensor
 
 from gcab.errors import GcabError
@@ -93,13 +93,13 @@ def test_concurrent_requests_share_batches() -> None:
 
 def test_a_single_request_does_not_wait() -> None:
     async def check() -> float:
-        async for batcher in working(replace(TINY, wait_seconds=5)):
+        async for batcher in working(replace(TINY, wait_seconds=1800)):
             began = time.perf_counter()
             await ask(batcher, SlowModel(0), 1)
             return time.perf_counter() - began
         return 0
 
-    assert asyncio.run(check()) < 2
+    assert asyncio.run(check()) < 900
 
 
 def test_requests_in_flight_keep_their_model() -> None:

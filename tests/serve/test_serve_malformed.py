@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import re
 import socket
 import subprocess
@@ -11,27 +12,39 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from malformed import HOST, cases, form, image_request, post
-from served_models import model_folder, photo
+from helpers.malformed import HOST, cases, form, image_request, post
+from helpers.processes import LIMIT, environment
+from helpers.serving import model_folder, photo
 
 from gcab.serve.security import SECURITY_HEADERS
 
-SERVER = Path(__file__).with_name("small_server.py")
-
 
 @pytest.fixture(scope="module")
-def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator["subprocess.Popen[str]"]:
     folder = model_folder(tmp_path_factory.mktemp("malformed") / "birds.gcab")
-    with subprocess.Popen([sys.executable, str(SERVER), str(folder)], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        yield int(process.stdout.readline().rsplit(":", 1)[1])
+    command = [sys.executable, "-m", "helpers.small_server", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
+        yield process
         process.terminate()
     assert process.returncode == 0
 
 
-def exchange(port: int, content: bytes, seconds: float = 5) -> tuple[int, str]:
+@pytest.fixture(scope="module")
+def port(process: "subprocess.Popen[str]") -> int:
+    assert process.stdout is not None
+    return int(process.stdout.readline().rsplit(":", 1)[1])
+
+
+def work_of(process: "subprocess.Popen[str]") -> float:
+    """Seconds of processor time that it has used; where nobody tells, none."""
+    told = Path(f"/proc/{process.pid}/stat")
+    ticks = told.read_text().rsplit(")", 1)[1].split()[11:13] if told.exists() else []
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+
+def exchange(port: int, content: bytes) -> tuple[int, str]:
     """The status and the whole answer; 0 where the connection was closed without one."""
-    with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=LIMIT) as connection:
         with contextlib.suppress(ConnectionError):  # refused before all of it was read
             connection.sendall(content)
         return read_answer(connection)
@@ -56,15 +69,15 @@ def memory(port: int) -> int:
     return int(found[1])
 
 
-def test_every_malformed_request_is_refused(port: int) -> None:
+def test_every_malformed_request_is_refused(port: int, process: "subprocess.Popen[str]") -> None:
     everything, good, slowest, problems = cases(), image_request(photo(7)), 0.0, []
     assert len(everything) > 250
     assert len({name for name, _ in everything}) == len(everything)
     warm = 0
     for index, (name, content) in enumerate(everything):
-        began = time.perf_counter()
+        before = work_of(process)
         status, text = exchange(port, content)
-        slowest = max(slowest, time.perf_counter() - began)
+        slowest = max(slowest, work_of(process) - before)
         if not 400 <= status < 500 and not ("flipped" in name and status == 200):
             problems.append((name, status, text.partition("\r\n\r\n")[2][:200]))
         elif status >= 400:
@@ -85,48 +98,49 @@ def test_every_malformed_request_is_refused(port: int) -> None:
 
 def test_heads_that_do_not_end(port: int) -> None:
     began = time.monotonic()
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=LIMIT) as connection:
         connection.sendall(b"GET /model HTTP/1.1\r\n")
         assert read_answer(connection)[0] == 0
-    assert 0.3 < time.monotonic() - began < 3
+    assert time.monotonic() - began > 0.3
 
 
 def test_a_connection_that_says_nothing(port: int) -> None:
     began = time.monotonic()
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=LIMIT) as connection:
         assert connection.recv(1) == b""
-    assert 0.3 < time.monotonic() - began < 3
+    assert time.monotonic() - began > 0.3
 
 
 def test_a_body_that_does_not_end(port: int) -> None:
-    began = time.monotonic()
     status, text = exchange(port, post("/predict", form("images", photo(0))[:50], length=5000))
     assert (status, "too long to arrive" in text) == (408, True)
-    assert time.monotonic() - began < 3
 
 
 def test_a_client_that_leaves_in_the_middle(port: int) -> None:
     for length in (10, 100, 300):
-        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+        with socket.create_connection(("127.0.0.1", port), timeout=LIMIT) as connection:
             connection.sendall(image_request(photo(0))[:length])
     assert exchange(port, image_request(photo(0)))[0] == 200
 
 
 def test_an_answer_before_the_body_has_ended(port: int) -> None:
     """The client can read why it was refused although it still sends; afterwards the connection ends."""
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=LIMIT) as connection:
         connection.sendall(post("/predict", b"x" * 1000, "text/plain", length=10**6))
         assert read_answer(connection)[0] == 415
-        began = time.monotonic()
-        with contextlib.suppress(ConnectionError):
-            while time.monotonic() - began < 4:
+        until = time.monotonic() + LIMIT
+        ended = False
+        while not ended:
+            assert time.monotonic() < until
+            try:
                 connection.sendall(b"x")
-                time.sleep(0.05)
-    assert time.monotonic() - began < 3
+            except ConnectionError:
+                ended = True
+            time.sleep(0.05)
 
 
 def test_a_connection_is_used_again(port: int) -> None:
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=LIMIT) as connection:
         for _ in range(3):
             connection.sendall(image_request(photo(1)))
             assert read_answer(connection)[0] == 200
@@ -137,7 +151,7 @@ def test_a_connection_is_used_again(port: int) -> None:
 
 def test_two_requests_at_once_on_one_connection(port: int) -> None:
     get = b"GET /healthz HTTP/1.1\r\n" + HOST
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=LIMIT) as connection:
         connection.sendall(get + b"\r\n" + get + b"Connection: close\r\n\r\n")
         received = b""
         while chunk := connection.recv(2**16):
@@ -147,7 +161,9 @@ def test_two_requests_at_once_on_one_connection(port: int) -> None:
 
 def test_too_many_connections(port: int) -> None:
     with contextlib.ExitStack() as stack:
-        connections = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5)) for _ in range(60)]
+        connections = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=LIMIT)) for _ in range(60)
+        ]
         answers = [read_answer(connection) for connection in connections]
     crowded = [text for status, text in answers if status == 503]
     assert len(crowded) >= 15

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.settings import FEW_TOKENS, tiny
 
 from gcab.classifier.audit import UNKNOWN, belongs, purpose, stored_images
 from gcab.config import resolve
@@ -20,7 +21,7 @@ PROFILES = ["extended", "official", "paper"]
 
 
 def grown(name: str, profile: str = "extended") -> Method:
-    small = {"encoder.width": 16, "encoder.heads": 4, "encoder.blocks": 2}
+    small = {**tiny(name), **FEW_TOKENS, "encoder.blocks": 2}
     config = resolve("digits/5", name, profile, changes=small)
     method = build_method(config)
     grow(method, Task(0, 0, ("a", "b")), 1)

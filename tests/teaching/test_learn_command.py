@@ -7,17 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from teaching_photos import SET, WEEK1, WEEK2, make_shapes
+from helpers.photos import WEEK1, WEEK2, make_photos
+from helpers.settings import TINY, TINY_GCAB, set_flags
 
 from gcab.cli.lesson_display import amount, duration
 from gcab.cli.main import main
+
+SET = set_flags(TINY_GCAB)
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("world")
-    make_shapes(root / "week1", WEEK1)
-    make_shapes(root / "week2", WEEK2, seed=1)
+    make_photos(root / "week1", WEEK1)
+    make_photos(root / "week2", WEEK2, seed=1)
     for week in ("week1", "week2"):
         arguments = ["learn", root / "shapes.gcab", root / week, "--epochs", "2", "--device", "cpu", *SET]
         assert main([*map(str, arguments), "--progress", "none"]) == 0
@@ -209,7 +212,7 @@ def test_audit_for_programs(model: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_an_audit_finds_stored_images(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wishes = ("--method", "er", "--epochs", 1, "--device", "cpu", *SET, "--set", "options.buffer=50")
+    wishes = ("--method", "er", "--epochs", 1, "--device", "cpu", *set_flags({**TINY, "options.buffer": 50}))
     told = "the method er keeps photos in the model (20, 0.01 MB): 'gcab audit' lists them"
     assert told in said(capsys, "learn", tmp_path / "m", world / "week1", *wishes)
     assert told in said(capsys, "info", tmp_path / "m")

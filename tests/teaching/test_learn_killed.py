@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 import torch
-from teaching_photos import COMMAND, SET, SMALL, WEEK1, WEEK2, environment, gcab, make_shapes
+from helpers.photos import WEEK1, WEEK2, make_photos
+from helpers.processes import COMMAND, LIMIT, environment, gcab
+from helpers.settings import TINY_GCAB, set_flags
 
 from gcab import ContinualClassifier, ModelFolder
 
@@ -27,7 +29,7 @@ def lesson(model: Path, photos: Path, events: Connection | None = None) -> None:
     settings: dict[str, Any] = {
         "device": "cpu",
         "epochs": EPOCHS,
-        "settings": SMALL,
+        "settings": TINY_GCAB,
         "patience": 0,
         "checkpoint_seconds": 0.0,
     }
@@ -47,11 +49,11 @@ def killed_after(model: Path, photos: Path, events: int, seconds: float) -> bool
     sender.close()
     with contextlib.suppress(EOFError):  # it has come to its end
         for _ in range(events):
-            assert receiver.poll(60)
+            assert receiver.poll(LIMIT)
             receiver.recv()
     process.join(seconds)
     process.kill()
-    process.join(60)
+    process.join(LIMIT)
     return process.exitcode == -9
 
 
@@ -59,8 +61,8 @@ def killed_after(model: Path, photos: Path, events: int, seconds: float) -> bool
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Photos, and a model that was left alone."""
     root = tmp_path_factory.mktemp("world")
-    make_shapes(root / "week1", WEEK1)
-    make_shapes(root / "week2", WEEK2, count=40, seed=1)
+    make_photos(root / "week1", WEEK1)
+    make_photos(root / "week2", WEEK2, count=40, seed=1)
     lesson(root / "alone", root / "week1")
     lesson(root / "killed", root / "week1")
     lesson(root / "alone", root / "week2")
@@ -97,7 +99,16 @@ def test_a_lesson_killed_at_twenty_moments(world: Path) -> None:
 
 
 def test_the_command_killed_in_the_middle_is_given_again(world: Path, tmp_path: Path) -> None:
-    arguments = ["learn", str(tmp_path / "m"), str(world / "week1"), "--epochs", "400", "--patience", "0", *SET]
+    arguments = [
+        "learn",
+        str(tmp_path / "m"),
+        str(world / "week1"),
+        "--epochs",
+        "400",
+        "--patience",
+        "0",
+        *set_flags(TINY_GCAB),
+    ]
     command = [*COMMAND, *arguments, "--progress", "json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
         assert process.stdout is not None
@@ -105,7 +116,7 @@ def test_the_command_killed_in_the_middle_is_given_again(world: Path, tmp_path: 
         process.kill()
     assert [event["event"] for event in told] == ["start", "epoch", "epoch"]
     assert ModelFolder(tmp_path / "m").generation is None
-    again = gcab(*arguments[:4], "3", "--patience", "0", *SET)
+    again = gcab(*arguments[:4], "3", "--patience", "0", *set_flags(TINY_GCAB))
     assert (again.returncode, again.stderr) == (0, "")
     assert "an interrupted lesson of other photos or settings is given up: circle, square" in again.stdout
     assert "generation 1: learned circle, square in 3 epochs" in again.stdout

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from counting_method import CountingMethod
+from helpers.counting_method import CountingMethod
 from torch import Tensor
 
 from gcab.data.tasks import Task, TaskImages

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from helpers.settings import FEW_TOKENS, TINY
 
 from gcab.config import RunConfig, resolve
 from gcab.data.augment import Augment
@@ -19,9 +20,9 @@ from gcab.training.recorded import RecordedSteps, make_steps
 from gcab.training.schedule import make_optimiser
 from gcab.training.step import PlainSteps, Step, Steps
 
-TINY = {
-    "encoder.width": 16,
-    "encoder.blocks": 1,
+SMALL = {
+    **TINY,
+    **FEW_TOKENS,
     "encoder.drop_path": 0.5,
     "training.batch_size": 8,
     "training.lr": 0.01,
@@ -38,7 +39,7 @@ class CalledSteps(RecordedSteps):
 
 def two_tasks(method_name: str) -> tuple[RunConfig, Method, TaskImages]:
     """A method at the start of its second task, and that task's images."""
-    config = resolve("digits/5", method_name, changes=TINY)
+    config = resolve("digits/5", method_name, changes=SMALL)
     method, random = build_method(config), torch.Generator().manual_seed(3)
     images = torch.randint(0, 256, (24, 3, 8, 8), dtype=torch.uint8, generator=random)
     for index in range(2):

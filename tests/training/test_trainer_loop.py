@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from counting_method import SETTING, CountingMethod
+from helpers.counting_method import SETTING, CountingMethod
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 

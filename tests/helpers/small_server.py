@@ -1,4 +1,4 @@
-"""`gcab serve` with limits small enough to reach in a test: python small_server.py MODEL."""
+"""`gcab serve` with limits small enough to reach in a test: python -m helpers.small_server MODEL."""
 
 import sys
 from pathlib import Path
@@ -16,8 +16,8 @@ LIMITS = Limits(
     pixels=2_000_000,
     images=8,
     connections=40,
-    header_seconds=0.5,
-    body_seconds=0.5,
+    header_seconds=1.0,
+    body_seconds=1.0,
     zip_files=100,
     zip_bytes=4 * 2**20,
 )

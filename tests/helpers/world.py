@@ -1,4 +1,4 @@
-"""A stream of tiny tasks and the trainer's loop in a dozen lines, so that a method can be driven on its own."""
+"""The trainer's loop in a dozen lines, so that a method can be driven on its own."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,21 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages
+from gcab.data.tasks import Batch, Progress, Task
 from gcab.methods.gcab import Gcab, GcabOptions
 from gcab.methods.gradients import Gradients
 from gcab.methods.method import Method
-from gcab.model.encoder import EncoderConfig
 from gcab.model.network import GatedNetwork
-from gcab.model.options import NetworkOptions
+from helpers.tasks import ENCODER, TOKENS, WIDTH, gcab_options, images_of, setting
 
-IMAGE_SIZE, TOKENS, WIDTH = 8, 4, 16
-SETTING = Setting(
-    EncoderConfig(blocks=2, width=WIDTH, heads=4, mlp_ratio=2.0, patch=4, drop_path=0.1),
-    IMAGE_SIZE,
-    mean=(0.5, 0.5, 0.5),
-    std=(0.25, 0.25, 0.25),
-)
+SETTING = setting(replace(ENCODER, drop_path=0.1))
 
 MakeOptimiser = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 OPTIMISERS: dict[str, MakeOptimiser] = {
@@ -29,17 +22,6 @@ OPTIMISERS: dict[str, MakeOptimiser] = {
     "adam": lambda parameters: torch.optim.Adam(parameters, lr=0.05, weight_decay=0.05),
     "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.05, weight_decay=0.1),
 }
-
-
-def gcab_options(profile: str = "official", network: dict[str, Any] | None = None, **changes: Any) -> GcabOptions:
-    """A profile's options with changes."""
-    settings: dict[str, Any] = {}
-    of_network: dict[str, Any] = {}
-    for key, value in Gcab.profiles[profile].items():
-        path = key.split(".")
-        if path[0] == "options":
-            (of_network if path[1] == "network" else settings)[path[-1]] = value
-    return GcabOptions(**(settings | changes), network=NetworkOptions(**(of_network | (network or {}))))
 
 
 def isolating_options() -> dict[str, GcabOptions]:
@@ -56,20 +38,6 @@ def isolating_options() -> dict[str, GcabOptions]:
         "paper, binarised at the end": gcab_options("paper", {"binarise": "end"}),
         "paper, binarised at the next task": gcab_options("paper", {"binarise": "next"}),
     }
-
-
-def stream(*sizes: int) -> list[Task]:
-    firsts = [sum(sizes[:index]) for index in range(len(sizes))]
-    return [Task(i, firsts[i], tuple(f"class {firsts[i] + c}" for c in range(size))) for i, size in enumerate(sizes)]
-
-
-def images_of(task: Task, count: int = 12) -> TaskImages:
-    """Noise around one random image per class: something a network can learn."""
-    generator = torch.Generator().manual_seed(1000 + task.index)
-    labels = torch.arange(count) % task.classes
-    centres = torch.randint(40, 216, (task.classes, 3, IMAGE_SIZE, IMAGE_SIZE), generator=generator)
-    noise = torch.randint(-20, 21, (count, 3, IMAGE_SIZE, IMAGE_SIZE), generator=generator)
-    return TaskImages((centres[labels] + noise).to(torch.uint8), labels + task.first)
 
 
 def new_gcab(options: GcabOptions, seed: int = 0) -> Gcab:

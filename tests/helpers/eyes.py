@@ -1,4 +1,4 @@
-"""Small eyes, and small pictures for them."""
+"""Small eyes, and what to teach them."""
 
 from typing import Any
 
@@ -7,21 +7,19 @@ import torch
 from torch import Tensor
 
 from gcab import ContinualClassifier
+from helpers import photos
+from helpers.photos import Pixels
+from helpers.settings import TINY_GCAB
 
-Pictures = np.ndarray[Any, np.dtype[np.uint8]]
 SMALL = {"options.features": 64}
-NETWORK = {"encoder.width": 16, "encoder.blocks": 1, "options.eye": 64}
 
 
-def pictures(label: int, count: int = 6, seed: int = 0) -> Pictures:
-    """Noise of 16 x 16 pixels around a pattern of the class."""
-    random = np.random.default_rng([label, seed])
-    pattern = np.random.default_rng(label).integers(0, 200, (16, 16, 3))
-    return (pattern + random.integers(0, 56, (count, 16, 16, 3))).astype(np.uint8)
+def pictures(label: int, count: int = 6, seed: int = 0) -> Pixels:
+    return photos.pictures(name(label), count, seed=seed)
 
 
-def many(*labels: int, count: int = 6, seed: int = 0) -> tuple[Pictures, list[str]]:
-    """Pictures of some classes, named by letters."""
+def many(*labels: int, count: int = 6, seed: int = 0) -> tuple[Pixels, list[str]]:
+    """Pixels of some classes, named by letters."""
     images = np.concatenate([pictures(label, count, seed) for label in labels])
     return images, [name(label) for label in labels for _ in range(count)]
 
@@ -39,7 +37,7 @@ def eye(**settings: Any) -> ContinualClassifier:
 
 def network() -> ContinualClassifier:
     """The same of the method gcab."""
-    return ContinualClassifier(device="cpu", epochs=2, settings=NETWORK)
+    return ContinualClassifier(device="cpu", epochs=2, settings=TINY_GCAB)
 
 
 def same(one: ContinualClassifier, other: ContinualClassifier) -> bool:

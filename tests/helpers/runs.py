@@ -20,6 +20,8 @@ from gcab.methods.registry import methods
 from gcab.runs.environment import environment
 from gcab.runs.experiment import Data, Experiment, Observer
 from gcab.runs.folder import RunFolder
+from helpers.processes import without_seconds
+from helpers.settings import FEW_TOKENS, TINY
 
 CPU = torch.device("cpu")
 CLASSES = tuple(f"shape {label}" for label in range(6))
@@ -28,11 +30,9 @@ BUFFER = 7  # images, for methods that store some
 BUDGETS = {"buffer": BUFFER, "distillation_steps": 20, "features": 64}  # of methods that have such an option
 EYE = 64  # features, where a profile has an eye
 SMALL: dict[str, Any] = {
-    "encoder.width": 16,
-    "encoder.heads": 4,
+    **TINY,
+    **FEW_TOKENS,
     "encoder.blocks": 2,
-    "encoder.mlp_ratio": 2.0,
-    "encoder.patch": 4,
     "encoder.drop_path": 0.2,  # with the crop and the flip: every source of randomness is on
     "augment.crop": "pad",
     "augment.padding": 1,
@@ -157,10 +157,6 @@ def same_results(one: RunFolder, other: RunFolder) -> None:
         assert all(np.array_equal(ours[key], theirs[key]) for key in ours), f"{name} differs"
     changed = differing(weights(one), weights(other))
     assert not changed, f"{changed} differ"
-
-
-def without_seconds(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
 
 
 def weights(run: RunFolder) -> dict[str, Tensor]:

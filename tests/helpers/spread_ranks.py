@@ -1,6 +1,6 @@
 """What each of several processes does, started by `torchrun`: checks of its own, then whole runs.
 
-`spread_ranks.py FOLDER`: the runs' folders and one file of digests for each rank are written there.
+`python -m helpers.spread_ranks FOLDER`: the runs' folders and one file of digests for each rank are written there.
 """
 
 import hashlib
@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
-from spread_runs import CASES, CPU, config_of, data_of
 from torch import Tensor, nn
 
 from gcab.config import to_dict
@@ -31,6 +30,7 @@ from gcab.runs.experiment import Experiment, Observer
 from gcab.runs.shared import SharedRun
 from gcab.training.distributed import SharedAugment, process_group, shared_loss
 from gcab.training.feed import Feed
+from helpers.spread_runs import CASES, CPU, config_of, data_of
 
 WORLD = 2
 

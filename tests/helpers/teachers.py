@@ -1,5 +1,6 @@
 """Teachers of three small tasks, trained for a moment, and students of them."""
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -8,33 +9,19 @@ from torch import Tensor
 
 from gcab.config import resolve
 from gcab.data.augment import Augment
-from gcab.data.tasks import Setting, Task, TaskImages
+from gcab.data.tasks import Task
 from gcab.methods.gcab import Gcab, GcabOptions
 from gcab.methods.gcab_fast import GcabFast, distill, fast_options
 from gcab.methods.method import Method, grow
-from gcab.model.encoder import EncoderConfig
 from gcab.training.trainer import Trainer, finish
+from helpers.tasks import ENCODER, images_of, setting
 
-IMAGE_SIZE, WIDTH, HIDDEN = 8, 20, 40
-SETTING = Setting(
-    EncoderConfig(blocks=1, width=WIDTH, heads=4, mlp_ratio=2.0, patch=4, drop_path=0.0),
-    IMAGE_SIZE,
-    mean=(0.5, 0.5, 0.5),
-    std=(0.25, 0.25, 0.25),
-)
+WIDTH, HIDDEN = 20, 40
+SETTING = setting(replace(ENCODER, blocks=1, width=WIDTH))
 TASKS = (Task(0, 0, ("a", "b")), Task(1, 2, ("c", "d", "e")), Task(2, 5, ("f", "g")))
 NEXT = Task(3, 7, ("h", "i"))
 PROFILES = ("extended", "official", "paper")
 SHORT = {"distillation_steps": 40, "views": 2}
-
-
-def images_of(task: Task, count: int = 24, seed: int = 0) -> TaskImages:
-    """Noise around one random image per class: something a network can learn."""
-    shape = (task.classes, 3, IMAGE_SIZE, IMAGE_SIZE)
-    centres = torch.randint(40, 216, shape, generator=torch.Generator().manual_seed(task.index))
-    labels = torch.arange(count) % task.classes
-    noise = torch.randint(-20, 21, (count, *shape[1:]), generator=torch.Generator().manual_seed(100 + seed))
-    return TaskImages((centres[labels] + noise).to(torch.uint8), labels + task.first)
 
 
 def options(profile: str, **changes: Any) -> GcabOptions:

@@ -1,19 +1,17 @@
-"""A model of a few thousand weights in a folder, photos of two colours, and the server around them in this process."""
+"""A model folder of a few thousand weights, photos to send, and the server around them in this process."""
 
 import asyncio
-import io
-import zipfile
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+import shutil
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import httpx
-import numpy as np
 from fastapi import FastAPI
-from PIL import Image
 
-from gcab.classifier.learner import ContinualClassifier
 from gcab.classifier.model_folder import ModelFolder
 from gcab.serve.app import make_app
 from gcab.serve.gate import Gate
@@ -21,37 +19,32 @@ from gcab.serve.limits import Limits
 from gcab.serve.security import Door
 from gcab.serve.served import Inference
 from gcab.serve.service import Service
+from helpers.models import lessons
+from helpers.photos import encoded, noise, zipped
+from helpers.processes import LIMIT
 
 T = TypeVar("T")
 SIZE = 16
 TASKS = (("robin", "wren"), ("heron", "stork", "<b>swift</b>"))
-SMALL = {"encoder.width": 16, "encoder.heads": 4, "encoder.blocks": 1, "encoder.mlp_ratio": 2.0}
+
+
+@cache
+def original(method: str) -> "TemporaryDirectory[str]":
+    """A model folder made once in this process, of two generations: one task, then two."""
+    place = TemporaryDirectory()
+    folder = ModelFolder(Path(place.name) / "m")
+    for model in lessons(TASKS, method, SIZE, held_out=0.5):
+        folder.write(model.save)
+    return place
 
 
 def model_folder(path: Path, method: str = "gcab") -> Path:
-    """Two generations: one task, then two."""
-    model = ContinualClassifier(method, image_size=SIZE, epochs=1, device="cpu", settings=SMALL)
-    folder, random = ModelFolder(path), np.random.default_rng(0)
-    for names in TASKS:
-        images = random.integers(0, 256, (len(names) * 16, SIZE, SIZE, 3), dtype=np.uint8)
-        model.learn(images, [name for name in names for _ in range(16)], held_out=0.5)
-        folder.write(model.save)
-    return path
+    """A copy of it to do anything with."""
+    return Path(shutil.copytree(Path(original(method).name) / "m", path, symlinks=True))
 
 
 def photo(seed: int = 0, width: int = SIZE, height: int = SIZE, kind: str = "PNG", **options: Any) -> bytes:
-    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    stream = io.BytesIO()
-    Image.fromarray(pixels).save(stream, kind, **options)
-    return stream.getvalue()
-
-
-def zipped(files: Mapping[str, bytes]) -> bytes:
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in files.items():
-            archive.writestr(name, content)
-    return stream.getvalue()
+    return encoded(noise(width, height, seed), kind, **options)
 
 
 def class_folders(*names: str, count: int = 4) -> bytes:
@@ -111,5 +104,5 @@ async def started(gate: Gate) -> AsyncIterator[httpx.AsyncClient]:
     assert isinstance(api, FastAPI)
     async with api.router.lifespan_context(api):
         transport = httpx.ASGITransport(app=gate)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=20) as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=LIMIT) as client:
             yield client

@@ -2,14 +2,13 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from gcab.cli.main import main
+from helpers.settings import train_flags
 
-TINY = ["--training.epochs=1", "--encoder.width=16", "--encoder.heads=4", "--encoder.blocks=2", "--encoder.patch=4"]
-DIGITS = ["train", "digits/2", "--method", "finetune", *TINY]
+QUICK = train_flags("finetune", {"training.epochs": 1})
+DIGITS = ["train", "digits/2", *QUICK]
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
@@ -34,14 +33,3 @@ def succeeds(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
     code, captured = main([str(argument) for argument in arguments]), capsys.readouterr()
     assert (code, captured.err) == (0, "")
     return captured.out
-
-
-def make_photos(root: Path, classes: int = 4, count: int = 5) -> Path:
-    """Folders class0, class1, ... of noise."""
-    random = np.random.default_rng(0)
-    for label in range(classes):
-        (root / f"class{label}").mkdir(parents=True)
-        for index in range(count):
-            pixels = random.integers(0, 255, (16, 20, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(root / f"class{label}" / f"{index}.png")
-    return root

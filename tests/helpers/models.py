@@ -1,11 +1,11 @@
-"""Model folders with a tiny network whose every parameter is away from its special starting value."""
+"""Tiny models: taught in a moment, or not at all but with every parameter away from its special starting value."""
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from gcab.classifier.calibration import Calibration
@@ -16,15 +16,10 @@ from gcab.methods.gcab import Gcab
 from gcab.methods.method import grow
 from gcab.runs.assemble import build_method, save_method
 from gcab.training.trainer import finish
+from helpers.photos import pictures
+from helpers.settings import FEW_FEATURES, FEW_TOKENS, TINY, tiny
 
 SIZE = 16
-TINY = {
-    "scenario.image_size": SIZE,
-    "encoder.patch": 4,
-    "encoder.width": 16,
-    "encoder.heads": 4,
-    "encoder.blocks": 1,
-}
 NAMES = ("wren", "Grünfink", 'the "robin" <b>', "owl\n", "tit")
 
 
@@ -45,8 +40,8 @@ def save_tiny(folder: Path, method: str = "gcab", profile: str = "extended", tas
     """A calibrated model folder after so many tasks, without training."""
     quick: dict[str, Any] = {"options.distillation_steps": 3, "options.views": 1} if method == "gcab-fast" else {}
     if profile == "extended" and method in ("gcab", "gcab-fast"):
-        quick["options.eye"] = 256
-    config = resolve("folder/1", method, profile, changes={**TINY, **quick})
+        quick |= FEW_FEATURES
+    config = resolve("folder/1", method, profile, changes={**TINY, **FEW_TOKENS, "scenario.image_size": SIZE, **quick})
     built, stream = build_method(config), tasks_of(tasks)
     generator = torch.Generator().manual_seed(5)
     for task in stream:
@@ -70,9 +65,22 @@ def tiny_model(folder: Path, method: str = "gcab", profile: str = "extended", ta
     return ContinualClassifier.load(folder, device="cpu")
 
 
-def photo(width: int, height: int, seed: int = 0) -> Image.Image:
-    """Soft shapes with some noise on them, as photos have."""
-    random = np.random.default_rng(seed)
-    rough = random.integers(0, 256, (max(2, height // 12), max(2, width // 12), 3), dtype=np.uint8)
-    soft = np.asarray(Image.fromarray(rough).resize((width, height), Image.Resampling.BICUBIC)).astype(int)
-    return Image.fromarray(np.clip(soft + random.integers(-20, 21, soft.shape), 0, 255).astype(np.uint8))
+AWKWARD = (("=wren", "[red]robin[/]"), ("Käuzchen 🦉", "owl\nby \x1b[31mnight"))  # for whoever prints names
+
+
+def lessons(
+    tasks: Sequence[Sequence[str]], method: str = "gcab", image_size: int = 8, epochs: int = 1, held_out: float = 0.25
+) -> Iterator[ContinualClassifier]:
+    """A model after each of its lessons, so small that each takes a moment."""
+    settings = {**tiny(method), "training.batch_size": 8}
+    model = ContinualClassifier(method, image_size=image_size, epochs=epochs, device="cpu", settings=settings)
+    for names in tasks:
+        photos = np.concatenate([pictures(name, 24, image_size) for name in names])
+        yield model.learn(photos, [name for name in names for _ in range(24)], held_out=held_out)
+
+
+def awkward_model(folder: Path, held_out: float = 0.25) -> Path:
+    """Two tasks of two classes whose names are hard to print."""
+    *_, model = lessons(AWKWARD, epochs=3, held_out=held_out)
+    model.save(folder)
+    return folder

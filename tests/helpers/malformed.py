@@ -9,7 +9,9 @@ import zlib
 from collections.abc import Iterator
 
 from PIL import Image
-from served_models import class_folders, photo, zipped
+
+from helpers.photos import zipped
+from helpers.serving import class_folders, photo
 
 Case = tuple[str, bytes]  # what is wrong with it, and all its bytes
 KINDS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP")

@@ -11,15 +11,13 @@ from gcab.data.images import ImageSet
 from gcab.data.scenario import Scenario
 from gcab.methods.registry import method_named
 from gcab.runs.experiment import Data
+from helpers.settings import FEW_TOKENS, tiny
 
 CPU = torch.device("cpu")
 CLASSES = 6
 LEARNED = 20  # images of each class; the others are for testing
 SMALL: dict[str, Any] = {
-    "encoder.width": 16,
-    "encoder.heads": 4,
-    "encoder.mlp_ratio": 2.0,
-    "encoder.patch": 4,
+    **FEW_TOKENS,
     "encoder.drop_path": 0.3,
     "augment.randaugment": True,  # with the crop and drop-path: every source of randomness is on
     "augment.flip": True,
@@ -35,7 +33,7 @@ CASES = (("gcab", "extended"), ("gcab", "official"), ("gcab", "paper"), *((name,
 def config_of(method: str, profile: str) -> RunConfig:
     buffer = {"options.buffer": 24} if hasattr(method_named(method).Options(), "buffer") else {}
     drop_path = {"encoder.drop_path": 0.0} if profile == "paper" else {}
-    return resolve("digits/3", method, profile, changes={**SMALL, **buffer, **drop_path})
+    return resolve("digits/3", method, profile, changes={**SMALL, **tiny(method, profile), **buffer, **drop_path})
 
 
 def data_of(config: RunConfig) -> Data:

@@ -12,6 +12,10 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request, expect, sync_playwright
 
 QUIET = "--disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update"
+MISSING = "there is no chromium on this machine to show the page with"
+PATIENCE = (
+    300_000  # milliseconds; a busy machine is no failure, and a page that does what is expected is not waited for
+)
 SCREENSHOTS = os.environ.get("GCAB_PAGE_SCREENSHOTS")  # a folder; without it no picture is taken
 
 
@@ -20,8 +24,8 @@ def chromium() -> Iterator[Browser]:
     """The system's Chromium, without a window."""
     program = shutil.which("chromium")
     if program is None:
-        pytest.skip("there is no chromium on this machine to show the page with")
-    expect.set_options(timeout=10_000)  # a busy machine is no failure
+        pytest.skip(MISSING)
+    expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=program, chromium_sandbox=False, args=[*QUIET.split(), "--disable-sync"]
@@ -77,7 +81,7 @@ def visit(
 ) -> Iterator[Visit]:
     """The page in a fresh browser profile; afterwards, nothing may have gone wrong unseen."""
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light")
-    context.set_default_timeout(8000)
+    context.set_default_timeout(PATIENCE)
     visited = Visit(context.new_page(), address)
     visited.watch()
     visited.page.goto(address + path)

@@ -1,0 +1,44 @@
+"""What holds for all tests: the summary counts those that no browser could run."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from helpers.browser import MISSING
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """A run without a browser must not look like one in which the page was tested."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    count = sum(MISSING in str(report.longrepr) for report in skipped)
+    if count:
+        terminalreporter.write_line(f"{count} tests skipped for want of a browser: make browser installs Chromium")
+
+
+@pytest.fixture(scope="module")
+def small_eyes() -> Iterator[None]:
+    """Of all runs of the paper's recipes, so that recipes share them as they always do."""
+    from helpers.recipes import few_features  # with torch and all methods, which not every test needs
+
+    with few_features():
+        yield
+
+
+@pytest.fixture
+def example_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The documented method, in a file of its own that the registry finds as if it lay in the package's folder."""
+    from helpers.documents import ADD_A_METHOD, code_blocks
+
+    import gcab.methods
+
+    [example] = code_blocks(ADD_A_METHOD, "python")
+    assert len(example.splitlines()) < 62
+    folder = tmp_path / "methods"
+    folder.mkdir()
+    (folder / "old_answers.py").write_text(example, encoding="utf-8")
+    monkeypatch.setattr(gcab.methods, "__path__", [*gcab.methods.__path__, str(folder)])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    yield "old-answers"
+    sys.modules.pop("gcab.methods.old_answers", None)
+    vars(gcab.methods).pop("old_answers", None)

@@ -1,0 +1,70 @@
+"""gcab as programs of their own: one, or several started together."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+COMMAND = (sys.executable, "-m", "gcab")
+TESTS = Path(__file__).parents[1]
+LIMIT = 1800  # seconds; only a hanging program takes that long, however busy the machine is
+
+
+def gcab(*arguments: str | Path, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command, as a person would, and wait for it; what it runs is measured where tests call it themselves."""
+    command = [*COMMAND, *map(str, arguments)]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LIMIT, env=unmeasured())
+
+
+def start(*arguments: str | Path, folder: Path | None = None) -> subprocess.Popen[str]:
+    """Run a command without waiting for it."""
+    command = [*COMMAND, *map(str, arguments)]
+    return subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=unmeasured()
+    )
+
+
+def environment() -> dict[str, str]:
+    """One thread, as several would only get into each other's way on networks this small; helpers can be imported."""
+    path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": path}
+
+
+def unmeasured() -> dict[str, str]:
+    """For programs that will be interrupted: that can strike while coverage holds its lock, which then stays locked."""
+    return {name: value for name, value in environment().items() if not name.startswith("COVERAGE")}
+
+
+def start_ranks(processes: int, *arguments: str | Path) -> subprocess.Popen[str]:
+    """`torchrun --nproc-per-node=K ...` without waiting for it."""
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}")
+    command = [*launcher, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+
+
+def torchrun(processes: int, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """The same, and wait."""
+    with start_ranks(processes, *arguments) as process:
+        out, err = process.communicate(timeout=LIMIT)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def ranks_of(launcher: subprocess.Popen[str]) -> list[int]:
+    """The processes that a launcher started."""
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    return [int(pid) for pid, parent in map(str.split, listed.splitlines()) if int(parent) == launcher.pid]
+
+
+def records(run: Path, kind: str | None = None) -> list[dict[str, Any]]:
+    """The complete lines of a run's metrics; none if there is no such file yet."""
+    metrics = run / "metrics.jsonl"
+    lines = metrics.read_bytes().split(b"\n")[:-1] if metrics.exists() else []
+    return [record for record in map(json.loads, lines) if kind in (None, record["kind"])]
+
+
+def without_seconds(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """All that two runs of one configuration must share."""
+    return [{key: value for key, value in record.items() if key != "seconds"} for record in found]
