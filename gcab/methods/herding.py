@@ -22,6 +22,11 @@ def unit(features: Tensor) -> Tensor:
     return functional.normalize(features.float(), dim=-1)
 
 
+def nearness(features: Tensor, means: Tensor) -> Tensor:
+    """-|φ - μ_c|² of unit features φ: (B, classes); by differences, as products would be of low precision on a GPU."""
+    return -(unit(features)[:, None] - means).square().sum(dim=-1)
+
+
 def class_means(features: Tensor, labels: Tensor, classes: range) -> Tensor:
     """The mean over the images of each class: (classes, D)."""
     return torch.stack([features[labels == label].mean(dim=0) for label in classes])

@@ -14,7 +14,7 @@ from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages, View
 from gcab.errors import check_options
 from gcab.methods.distillation import softened_divergence
 from gcab.methods.finetune import Finetune
-from gcab.methods.herding import add_classes, class_means, herded, in_order, of_images, unit, widened
+from gcab.methods.herding import add_classes, class_means, herded, in_order, nearness, of_images, unit, widened
 from gcab.methods.memory import Memory
 from gcab.methods.method import Loss
 from gcab.model.frozen import Frozen
@@ -102,8 +102,7 @@ class Icarl(Finetune):
         self.means = unit(self.means)
 
     def predict(self, images: Tensor) -> Tensor:
-        """-|φ - μ_c|²."""
-        return -(unit(self.network.feature(images))[:, None] - self.means).square().sum(dim=-1)
+        return nearness(self.network.feature(images), self.means)
 
     def views(self) -> dict[str, View]:
         return {HEADS: lambda _, tokens: self.network.head(self.network.decode(tokens))}

@@ -15,7 +15,7 @@ from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages, View
 from gcab.errors import check_options
 from gcab.methods.distillation import softened_divergence
 from gcab.methods.finetune import Finetune
-from gcab.methods.herding import class_means, of_images, unit, widened
+from gcab.methods.herding import class_means, nearness, of_images, unit, widened
 from gcab.methods.method import cross_entropy
 from gcab.model.frozen import Frozen
 from gcab.model.heads import CosineHead
@@ -116,16 +116,12 @@ class Sdc(Finetune):
         self.teacher = None
 
     def predict(self, images: Tensor) -> Tensor:
-        return self.nearest(self.network.feature(images), self.prototypes)
-
-    def nearest(self, features: Tensor, prototypes: Tensor) -> Tensor:
-        """-|f - μ_c|²: (B, classes)."""
-        return -(unit(features)[:, None] - prototypes).square().sum(dim=-1)
+        return nearness(self.network.feature(images), self.prototypes)
 
     def views(self) -> dict[str, View]:
         if not self.options.uncompensated:
             return {}
-        return {UNCOMPENSATED: lambda _, tokens: self.nearest(self.network.decode(tokens), self.original)}
+        return {UNCOMPENSATED: lambda _, tokens: nearness(self.network.decode(tokens), self.original)}
 
     def prototype_bytes(self) -> int:
         return super().prototype_bytes() + self.prototypes.nbytes + self.original.nbytes

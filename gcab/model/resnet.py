@@ -41,8 +41,6 @@ class BatchNorm(nn.BatchNorm2d):
 class BasicBlock(nn.Module):
     """relu(x + norm(conv(relu(norm(conv(x)))))), with a 1x1 convolution of x where the shape changes."""
 
-    compiled = ("forward",)
-
     def __init__(self, before: int, width: int, stride: int) -> None:
         super().__init__()
         self.first = nn.Conv2d(before, width, 3, stride, padding=1, bias=False)
