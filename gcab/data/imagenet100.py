@@ -67,6 +67,8 @@ def _stamps(root: Path, files: Sequence[Path]) -> Iterator[str]:
 DATASET = Dataset(
     name="imagenet100",
     summary="ImageNet-100: the classes that classes.txt names, from train/ and val/",
+    needs="train/<class>/*, val/<class>/* and classes.txt with 100 class folders; decoded images take 20 GB",
+    address="https://image-net.org/download.php",
     classes=100,
     size=224,
     mean=IMAGENET_MEAN,
