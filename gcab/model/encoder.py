@@ -9,7 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gcab.errors import GcabError
 from gcab.parallel.ranks import uniform
+
+Size = int | tuple[int, int]  # of a square, or height and width
 
 
 @dataclass(frozen=True)
@@ -26,8 +29,18 @@ class EncoderConfig:
     drop_path_over: Literal["encoder", "network"] = "encoder"  # authors: network, whose last block is class-attention
     weights: str = ""  # a run or a model whose encoder to start from, with the mean and deviation of its pixels
 
-    def tokens(self, image_size: int) -> int:
-        return (image_size // self.patch) ** 2
+    def grid(self, image_size: Size) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
+        if min(height, width) < self.patch or height % self.patch or width % self.patch:
+            raise GcabError(
+                f"images of {height} x {width} pixels cannot be cut into patches of {self.patch} x {self.patch}: "
+                f"give multiples of {self.patch}."
+            )
+        return height // self.patch, width // self.patch
+
+    def tokens(self, image_size: Size) -> int:
+        return math.prod(self.grid(image_size))
 
     def drop_rates(self) -> list[float]:
         """The share of the images that drop a branch of each block and, last, of the decoder's."""
@@ -81,12 +94,12 @@ class GatedPositionalSelfAttention(SelfAttention):
 
     offsets: Tensor
 
-    def __init__(self, width: int, heads: int, side: int) -> None:
+    def __init__(self, width: int, heads: int, grid: Size) -> None:
         super().__init__(width, heads)
         self.position = OffsetScores(heads)
         self.gate = nn.Parameter(torch.ones(heads))
-        axis = torch.arange(side).float()
-        y, x = torch.meshgrid(axis, axis, indexing="ij")
+        rows, columns = (grid, grid) if isinstance(grid, int) else grid
+        y, x = torch.meshgrid(torch.arange(rows).float(), torch.arange(columns).float(), indexing="ij")
         dx = x.flatten()[None, :] - x.flatten()[:, None]
         dy = y.flatten()[None, :] - y.flatten()[:, None]
         self.register_buffer("offsets", torch.stack([dx, dy, dx**2 + dy**2], dim=-1), persistent=False)
@@ -163,17 +176,16 @@ class Encoder(nn.Module):
     def __init__(
         self,
         config: EncoderConfig,
-        image_size: int,
+        image_size: Size,
         gpsa: type[GatedPositionalSelfAttention] = GatedPositionalSelfAttention,
     ) -> None:
         super().__init__()
-        side = image_size // config.patch
-        self.config, self.tokens = config, config.tokens(image_size)
+        self.config, self.grid, self.tokens = config, config.grid(image_size), config.tokens(image_size)
         self.patches = nn.Conv2d(3, config.width, kernel_size=config.patch, stride=config.patch)
-        self.position = nn.Parameter(torch.zeros(1, side**2, config.width))
+        self.position = nn.Parameter(torch.zeros(1, self.tokens, config.width))
         self.blocks = nn.ModuleList(
             Block(
-                gpsa(config.width, config.heads, side)
+                gpsa(config.width, config.heads, self.grid)
                 if config.kind == "convit"
                 else SelfAttention(config.width, config.heads),
                 config.width,
