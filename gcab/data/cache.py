@@ -63,6 +63,10 @@ def decoded(files: Sequence[File], size: int, name: str, root: Path) -> Tensor:
             )
         return decode_many(files, size, watching.get())
     cache.fill(files)
+    if not cache.is_whole(thorough=True):
+        raise GcabError(
+            f"the decoded images in '{folder}' changed while they were written: run the same command again."
+        )
     return cache.mapped()
 
 
@@ -99,13 +103,13 @@ class Cache:
         except OSError:
             return False
 
-    def is_whole(self) -> bool:
-        """Whether all images are there, undamaged as far as it is checked at every start."""
+    def is_whole(self, thorough: bool = False) -> bool:
+        """Whether all images are there, undamaged; unless it is to be thorough, of large ones a part is checked."""
         records, checked_at = self.records()
         if not self.images.is_file() or len(records) < len(self.blocks):
             return False
         numbers = list(range(len(self.blocks)))
-        if self.bytes > CHECKED and checked_at == self.images.stat().st_mtime_ns:
+        if not thorough and self.bytes > CHECKED and checked_at == self.images.stat().st_mtime_ns:
             numbers = random.sample(numbers, CHECKED * len(numbers) // self.bytes)
         return len(self.sound(self.images, records, numbers)) == len(numbers)
 

@@ -280,6 +280,20 @@ def wait_for_decoders() -> None:
     raise AssertionError("a decoder outlives the gcab that started it")
 
 
+def test_what_others_do_to_it_meanwhile_is_noticed(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill = cache.Cache.fill
+
+    def disturbed(self: cache.Cache, files: list[File]) -> None:
+        fill(self, files)
+        self.images.write_bytes(bytes(COUNT * IMAGE))  # as where locks do not work and another wrote as well
+
+    monkeypatch.setattr(cache.Cache, "fill", disturbed)
+    with pytest.raises(GcabError, match="changed while they were written"):
+        decoded(files, tmp_path)
+
+
 def test_two_at_once_make_one_cache(files: list[Path], tmp_path: Path) -> None:
     fast = SLOW.replace("60 if done >= 12 else 0", "0.01")
     command = [sys.executable, "-c", fast, str(tmp_path), str(4 * IMAGE), "1000"]
