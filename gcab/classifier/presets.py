@@ -43,8 +43,8 @@ def first_config(
 ) -> RunConfig:
     """The configuration of a model that has learned nothing yet: 8 x 8 patches (4 x 4 for the smallest images)."""
     refuse_derived(settings)
-    if not 8 <= size <= 224 or size % 8:
-        raise GcabError(f"image_size is {size}: give a multiple of 8 from 8 to 224.")
+    if not 8 <= size <= 384 or size % 8:
+        raise GcabError(f"image_size is {size}: give a multiple of 8 from 8 to 384.")
     place = {"scenario.image_size": size, "encoder.patch": 2 if size == 8 else size // 8}
     changes = {**training(recipe, epochs, size), **chosen("encoder", encoder, ENCODERS), **settings, **place}
     return resolve("folder/1", method, seed=seed, changes=changes)

@@ -36,7 +36,7 @@ def register(verb: AddVerb) -> None:
         "--encoder", metavar="NAME", help="tiny (CPU, seconds), small or paper; fixed by the first task (tiny)"
     )
     learn.add_argument(
-        "--size", type=int, metavar="N", help="pixels, a multiple of 8 from 8 to 224; fixed as well (from the photos)"
+        "--size", type=int, metavar="N", help="pixels, a multiple of 8 from 8 to 384; fixed as well (from the photos)"
     )
     learn.add_argument("--recipe", metavar="NAME", help="plain or photos, see below (as before, at first plain)")
     learn.add_argument("--epochs", type=int, metavar="N", help="at most this many (as before, at first the recipe's)")

@@ -77,12 +77,13 @@ def changes_of(verb: argparse.Namespace) -> dict[str, str]:
 
 def train_verb(verb: argparse.Namespace, console: Console) -> None:
     from gcab.config import resolve
+    from gcab.data.cache import watched
     from gcab.parallel.devices import choose_device
     from gcab.parallel.ranks import one_goes_ahead
     from gcab.report.tables import accuracy_table
     from gcab.runs.experiment import load_data, run_experiment, run_path
     from gcab.runs.folder import RunFolder
-    from gcab.terminal import RunDisplay
+    from gcab.terminal import RunDisplay, WorkDisplay
     from gcab.training.distributed import process_group
 
     launch = Launch.from_environment()
@@ -98,7 +99,11 @@ def train_verb(verb: argparse.Namespace, console: Console) -> None:
         console.print(caution, highlight=False)
     path = verb.run or run_path(verb.runs, config)
     with process_group(launch, device):
-        with one_goes_ahead(launch.local_rank == 0):
+        with (
+            one_goes_ahead(launch.local_rank == 0),
+            WorkDisplay(console, "reading images") as bar,
+            watched(lambda done, total: bar(done / total)),
+        ):
             data = load_data(config, verb.data)
         with RunDisplay(console, config.method, config.epochs) as display:
             final = run_experiment(config, data, path, device, display, verb.command)

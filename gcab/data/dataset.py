@@ -29,3 +29,5 @@ class Dataset:
     tasks: tuple[int, ...] = ()  # numbers of tasks that are usual
     order: tuple[int, ...] | None = None  # the authors' class order, where it is known
     preset: Mapping[str, Any] = field(default_factory=dict)  # settings that suit it, by dotted key
+    needs: str = ""  # what `--data DIR` has to hold
+    address: str = ""  # where to get it

@@ -31,6 +31,7 @@ def load(root: Path | None, split: Split, size: int) -> ImageSet:  # noqa: ARG00
 DATASET = Dataset(
     name="digits",
     summary="scikit-learn's 1,797 handwritten digits of 8x8 pixels; nothing to fetch",
+    needs="nothing: it comes with scikit-learn",
     classes=10,
     size=8,
     mean=(0.3053, 0.3053, 0.3053),

@@ -1,27 +1,28 @@
 """ImageNet-100: the 100 ImageNet classes that classes.txt names, decoded once and kept beside the data.
 
 `root/train/<class>/*`, `root/val/<class>/*` and `root/classes.txt` (one folder name a line, `#` starts a comment).
-The decoded images (short side to `size`, centre square) stay in `root/.gcab-cache/` and are mapped to memory from
-there; they are decoded again when the list of files, their sizes or their times change.
+The decoded images (short side to `size`, centre square) stay in `root/.gcab-cache/` (gcab/data/cache.py).
 """
 
-import hashlib
-import os
-import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
-from torch import Tensor
 
-from gcab.data.archive import existing_folder, image_files, listed, replacing, text_lines
+from gcab.data.archive import existing_folder, image_files, listed, text_lines
+from gcab.data.cache import decoded, fingerprint
 from gcab.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset
-from gcab.data.decode import decode_into, decode_many
 from gcab.data.images import ImageSet, Split
 from gcab.errors import GcabError
 
-CACHE_FORMAT = "1"  # raise when decoding changes, or old caches would hide it
+# The authors' class order, which is numpy.random.RandomState(1993).permutation(100): positions in classes.txt. They
+# number the sorted class folders, so their order is that of a classes.txt that is sorted.
+ORDER = (
+    *(68, 56, 78, 8, 23, 84, 90, 65, 74, 76, 40, 89, 3, 92, 55, 9, 26, 80, 43, 38, 58, 70, 77, 1, 85),
+    *(19, 17, 50, 28, 53, 13, 81, 45, 82, 6, 59, 83, 16, 15, 44, 91, 41, 72, 60, 79, 52, 20, 10, 31, 54),
+    *(37, 95, 14, 71, 96, 98, 97, 2, 64, 66, 42, 22, 35, 86, 24, 34, 87, 21, 99, 0, 88, 27, 18, 94, 11),
+    *(12, 47, 25, 30, 46, 62, 69, 36, 61, 7, 63, 75, 5, 32, 4, 51, 48, 73, 93, 39, 67, 29, 49, 57, 33),
+)
 
 
 def load(root: Path | None, split: Split, size: int, count: int = 100) -> ImageSet:
@@ -38,8 +39,8 @@ def load(root: Path | None, split: Split, size: int, count: int = 100) -> ImageS
         raise GcabError(f"'{folder}' has no images of {listed(empty)}: add some.")
     labels = torch.tensor([label for label, files in enumerate(of_class) for _ in files], dtype=torch.int64)
     files = [file for group in of_class for file in group]
-    cache = place / ".gcab-cache" / f"{split}-{size}-{_fingerprint(place, files)}.npy"
-    return ImageSet(_decoded(files, size, cache), labels, classes)
+    name = f"{split}-{size}-{fingerprint(_stamps(place, files))}"
+    return ImageSet(decoded(files, size, name, place), labels, classes)
 
 
 def _classes(table: Path, count: int) -> tuple[str, ...]:
@@ -57,41 +58,17 @@ def _classes(table: Path, count: int) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _fingerprint(root: Path, files: Sequence[Path]) -> str:
-    digest = hashlib.sha256(CACHE_FORMAT.encode())
+def _stamps(root: Path, files: Sequence[Path]) -> Iterator[str]:
     for file in files:
         about = file.stat()
-        digest.update(f"{file.relative_to(root).as_posix()}\0{about.st_size}\0{about.st_mtime_ns}\n".encode())
-    return digest.hexdigest()[:16]
-
-
-def _decoded(files: Sequence[Path], size: int, cache: Path) -> Tensor:
-    shape = (len(files), 3, size, size)
-    if not cache.is_file():
-        try:
-            cache.parent.mkdir(exist_ok=True)
-            # A mapped file that outgrows the disk would end the process without a word.
-            writable = os.access(cache.parent, os.W_OK) and shutil.disk_usage(cache.parent).free > 1.1 * np.prod(shape)
-        except OSError:
-            writable = False
-        if not writable:
-            return decode_many(files, size)
-        with replacing(cache) as partial:
-            images = np.lib.format.open_memmap(partial, mode="w+", dtype=np.uint8, shape=shape)
-            decode_into(torch.from_numpy(images), files)
-            images.flush()
-    try:
-        images = np.load(cache, mmap_mode="c")  # copy on write: torch wants writable memory, the file stays as it is
-    except (OSError, ValueError) as problem:
-        raise GcabError(f"the cache '{cache}' cannot be read ({problem}): delete it and start again.") from problem
-    if images.shape != shape or images.dtype != np.uint8:
-        raise GcabError(f"the cache '{cache}' does not fit the images: delete it and start again.")
-    return torch.from_numpy(images)
+        yield f"{file.relative_to(root).as_posix()}\0{about.st_size}\0{about.st_mtime_ns}"
 
 
 DATASET = Dataset(
     name="imagenet100",
     summary="ImageNet-100: the classes that classes.txt names, from train/ and val/",
+    needs="train/<class>/*, val/<class>/* and classes.txt with 100 class folders; decoded images take 20 GB",
+    address="https://image-net.org/download.php",
     classes=100,
     size=224,
     mean=IMAGENET_MEAN,
@@ -101,5 +78,6 @@ DATASET = Dataset(
     needs_root=True,
     load=load,
     tasks=(10,),
-    preset={"encoder.patch": 16},
+    order=ORDER,
+    preset={"scenario.order": "paper", "encoder.patch": 16},
 )

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 
-from gcab.data import cifar100, digits, folder, imagenet100, tiny_imagenet
+from gcab.data import cifar10, cifar100, digits, fashion_mnist, folder, imagenet100, mnist, tiny_imagenet
 from gcab.data.dataset import Dataset
 from gcab.errors import unknown
 
 DATASETS: Mapping[str, Dataset] = {
-    module.DATASET.name: module.DATASET for module in (cifar100, tiny_imagenet, imagenet100, folder, digits)
+    module.DATASET.name: module.DATASET
+    for module in (cifar100, cifar10, tiny_imagenet, imagenet100, mnist, fashion_mnist, folder, digits)
 }
 SCENARIOS = tuple(f"{entry.name}/{tasks}" for entry in DATASETS.values() for tasks in entry.tasks)
 

@@ -1,28 +1,52 @@
 """Tiny ImageNet: 200 classes of 64x64 images, from its folder or straight from its zip; the test split is `val`."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from gcab.data.archive import IMAGE_SUFFIXES, File, existing_folder, listed, open_files, text_lines
+import torch
+
+from gcab.data.archive import IMAGE_SUFFIXES, File, existing_folder, listed, text_lines
+from gcab.data.cache import decoded, fingerprint
 from gcab.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset
-from gcab.data.decode import image_set
 from gcab.data.images import ImageSet, Split
+from gcab.data.tree import LazyFiles, Tree, open_tree
 from gcab.errors import GcabError
 
 FOLDER = "tiny-imagenet-200"
 ADDRESS = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
+# The authors' class order: positions among the sorted codes, as tools that read class folders number them.
+ORDER = (
+    *(165, 58, 126, 55, 188, 44, 199, 18, 123, 34, 92, 61, 21, 144, 57, 73, 19, 198, 41, 139),
+    *(56, 98, 171, 3, 136, 109, 72, 145, 159, 195, 10, 62, 53, 76, 192, 65, 99, 174, 133, 115),
+    *(49, 51, 100, 153, 142, 39, 111, 36, 191, 146, 134, 189, 96, 187, 197, 95, 122, 37, 179, 113),
+    *(52, 164, 28, 7, 186, 90, 156, 64, 17, 132, 63, 32, 85, 130, 158, 59, 46, 38, 131, 43),
+    *(129, 147, 2, 149, 169, 4, 121, 117, 48, 138, 86, 177, 170, 120, 157, 173, 193, 78, 87, 184),
+    *(154, 118, 50, 54, 168, 106, 30, 97, 31, 68, 161, 91, 40, 119, 60, 190, 183, 29, 16, 23),
+    *(14, 27, 24, 128, 12, 101, 47, 124, 0, 22, 151, 107, 84, 81, 25, 140, 172, 112, 162, 82),
+    *(69, 75, 104, 155, 103, 102, 66, 6, 150, 166, 45, 175, 89, 148, 178, 135, 33, 108, 79, 125),
+    *(5, 35, 13, 8, 94, 116, 110, 1, 167, 67, 176, 70, 26, 80, 143, 15, 88, 105, 93, 11),
+    *(42, 71, 182, 180, 141, 83, 185, 196, 9, 137, 127, 181, 163, 114, 74, 20, 194, 77, 160, 152),
+)
+
+Labelled = tuple[list[str], list[str], list[int]]  # names of files, stamps that change with them, labels
 
 
 def load(root: Path | None, split: Split, size: int, count: int = 200) -> ImageSet:
-    """Read one split; labels follow the order of wnids.txt."""
-    with open_files(_place(existing_folder(root, "tiny-imagenet"))) as found:
-        files = {name.removeprefix(f"{FOLDER}/"): file for name, file in found.items()}
-        codes = text_lines(_required(files, "wnids.txt"))
+    """Read one split; labels follow the sorted codes of wnids.txt, which is not sorted itself."""
+    place = _place(existing_folder(root, "tiny-imagenet"))
+    with open_tree(place, FOLDER) as tree:
+        table = _required(tree, "wnids.txt")
+        codes = sorted(text_lines(table))
         if len(codes) != count or len(set(codes)) != count:
-            raise GcabError(f"{files['wnids.txt']} must name {count} different classes: fetch the data again.")
-        labelled = _train(files, codes) if split == "train" else _validation(files, codes)
-        return image_set(labelled, _class_names(codes, text_lines(_required(files, "words.txt"))), size)
+            raise GcabError(f"{table} must name {count} different classes: fetch the data again.")
+        classes = _class_names(codes, text_lines(_required(tree, "words.txt")))
+        names, stamps, labels = _train(tree, codes) if split == "train" else _validation(tree, codes)
+        mark = fingerprint(f"{name}\0{stamp}" for name, stamp in zip(names, stamps, strict=True))
+        images = decoded(
+            LazyFiles(tree, names), size, f"{split}-{size}-{mark}", place if place.is_dir() else place.parent
+        )
+    return ImageSet(images, torch.tensor(labels, dtype=torch.int64), classes)
 
 
 def _place(root: Path) -> Path:
@@ -35,34 +59,55 @@ def _place(root: Path) -> Path:
     raise GcabError(f"'{root}' holds neither {FOLDER}/ nor {archive.name}: fetch {ADDRESS} into it.")
 
 
-def _required(files: Mapping[str, File], name: str) -> File:
-    if name not in files:
+def _required(tree: Tree, name: str) -> File:
+    file = tree.file(name)
+    if file is None:
         raise GcabError(f"Tiny ImageNet's {name} is missing: fetch {ADDRESS} again.")
-    return files[name]
+    return file
 
 
-def _images(files: Mapping[str, File], folder: str) -> dict[str, File]:
-    below = {name.removeprefix(folder): file for name, file in files.items() if name.startswith(folder)}
-    return {name: below[name] for name in sorted(below) if Path(name).suffix.lower() in IMAGE_SUFFIXES}
+def _images(tree: Tree, folder: str) -> dict[str, str]:
+    return {name: stamp for name, stamp in tree.below(folder).items() if _is_image(name)}
 
 
-def _train(files: Mapping[str, File], codes: Sequence[str]) -> list[tuple[File, int]]:
-    of_class: dict[str, list[File]] = {code: [] for code in codes}
-    for name, file in _images(files, "train/").items():  # <code>/images/<name>.JPEG
-        code, *middle, _ = name.split("/")
-        if middle == ["images"] and code in of_class:
-            of_class[code].append(file)
+def _is_image(name: str) -> bool:
+    return f".{name.rpartition('.')[2].lower()}" in IMAGE_SUFFIXES
+
+
+def _train(tree: Tree, codes: Sequence[str]) -> Labelled:
+    of_class = {code: _images(tree, f"train/{code}/images") for code in codes}
     empty = [code for code, images in of_class.items() if not images]
     if empty:
         raise GcabError(f"Tiny ImageNet has no training images of {listed(empty)}: fetch {ADDRESS} again.")
-    return [(file, label) for label, code in enumerate(codes) for file in of_class[code]]
+    _require_balance(tree, of_class)
+    rows = [
+        (f"train/{code}/images/{name}", stamp, label)
+        for label, code in enumerate(codes)
+        for name, stamp in of_class[code].items()
+    ]
+    return _columns(rows)
 
 
-def _validation(files: Mapping[str, File], codes: Sequence[str]) -> list[tuple[File, int]]:
-    images = _images(files, "val/images/")
-    table = _required(files, "val/val_annotations.txt")
+def _require_balance(tree: Tree, of_class: Mapping[str, Mapping[str, str]]) -> None:
+    """Every class has equally many training images, in any part of the data set: fewer are a loss."""
+    most = max(map(len, of_class.values()))
+    for code, images in of_class.items():
+        if len(images) < most:
+            boxes = tree.file(f"train/{code}/{code}_boxes.txt")
+            known = {line.split("\t")[0] for line in text_lines(boxes)} if boxes is not None else set()
+            lost = {name for name in known - images.keys() if _is_image(name)}
+            which = f" ({listed(lost)} missing)" if lost else ""
+            raise GcabError(
+                f"Tiny ImageNet has {len(images)} training images of {code}, but {most} of other classes{which}: "
+                f"fetch {ADDRESS} again."
+            )
+
+
+def _validation(tree: Tree, codes: Sequence[str]) -> Labelled:
+    images = _images(tree, "val/images")
+    table = _required(tree, "val/val_annotations.txt")
     label_of = {code: label for label, code in enumerate(codes)}
-    labelled: dict[str, tuple[File, int]] = {}
+    labelled: dict[str, int] = {}
     for number, line in enumerate(text_lines(table), start=1):
         name, code, *_ = [*line.split("\t"), "", ""]  # then the box, which is not used
         if name in labelled:
@@ -72,13 +117,18 @@ def _validation(files: Mapping[str, File], codes: Sequence[str]) -> list[tuple[F
         elif code not in label_of:
             problem = f"gives class '{code}', which is not in wnids.txt"
         else:
-            labelled[name] = (images[name], label_of[code])
+            labelled[name] = label_of[code]
             continue
         raise GcabError(f"{table}, entry {number}, {problem}: correct it or fetch {ADDRESS} again.")
     missing = images.keys() - labelled.keys()
     if missing or not images:
         raise GcabError(f"{table} gives no class for {listed(missing) or 'any image'}: fetch {ADDRESS} again.")
-    return list(labelled.values())
+    return _columns((f"val/images/{name}", images[name], label) for name, label in labelled.items())
+
+
+def _columns(rows: Iterable[tuple[str, str, int]]) -> Labelled:
+    names, stamps, labels = zip(*rows, strict=True)
+    return list(names), list(stamps), list(labels)
 
 
 def _class_names(codes: Sequence[str], words: Sequence[str]) -> tuple[str, ...]:
@@ -92,6 +142,8 @@ def _class_names(codes: Sequence[str], words: Sequence[str]) -> tuple[str, ...]:
 DATASET = Dataset(
     name="tiny-imagenet",
     summary="Tiny ImageNet: 110,000 images of 64x64 pixels, from its folder or zip",
+    needs="tiny-imagenet-200.zip (237 MB) or its unpacked folder; decoded images (1.4 GB) are kept beside it",
+    address=ADDRESS,
     classes=200,
     size=64,
     mean=IMAGENET_MEAN,
@@ -101,5 +153,6 @@ DATASET = Dataset(
     needs_root=True,
     load=load,
     tasks=(5, 10),
-    preset={"encoder.patch": 8},
+    order=ORDER,
+    preset={"scenario.order": "paper", "encoder.patch": 8},
 )

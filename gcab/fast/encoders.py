@@ -1,34 +1,38 @@
 """The one place that builds an encoder."""
 
+import math
 from collections.abc import Mapping
 from functools import partial
 
 from torch import Tensor
+from torch.nn import functional
 
 from gcab.errors import GcabError
 from gcab.fast.fused_attention import FusedAttention
-from gcab.model.encoder import Encoder, EncoderConfig
+from gcab.model.encoder import Encoder, EncoderConfig, Size
 from gcab.model.resnet import ResNet
 
 
 def make_encoder(
-    config: EncoderConfig, image_size: int, weights: Mapping[str, Tensor] | None = None
+    config: EncoderConfig, image_size: Size, weights: Mapping[str, Tensor] | None = None
 ) -> Encoder | ResNet:
-    """The encoder that a configuration asks for, with random initial values or with the weights of another."""
+    """The encoder that a configuration asks for, with random initial values or with the weights of another.
+
+    The other may have learned from images of another size: its position embedding and patches are brought to this one.
+    """
     kind = ResNet if config.kind == "resnet18" else partial(Encoder, gpsa=FusedAttention)
     encoder = kind(config, image_size)
     if weights is not None:
         try:
-            encoder.load_state_dict(weights, strict=True)
+            encoder.load_state_dict(fitted(weights, encoder) if isinstance(encoder, Encoder) else weights, strict=True)
         except RuntimeError:
             raise GcabError(
-                f"the encoder in {config.weights} has another shape than this one: give it the same encoder.* settings "
-                "and the same size of images."
+                f"the encoder in {config.weights} has another shape than this one: give it the same encoder.* settings."
             ) from None
     return encoder
 
 
-def make_transformer(config: EncoderConfig, image_size: int, weights: Mapping[str, Tensor] | None = None) -> Encoder:
+def make_transformer(config: EncoderConfig, image_size: Size, weights: Mapping[str, Tensor] | None = None) -> Encoder:
     """The same for methods that decode patch by patch."""
     require_transformer(config)
     encoder = make_encoder(config, image_size, weights)
@@ -40,3 +44,34 @@ def require_transformer(config: EncoderConfig) -> None:
     """Refuse an encoder without attention."""
     if config.kind == "resnet18":
         raise GcabError("this method needs a transformer: give encoder.kind convit or vit, not resnet18.")
+
+
+def fitted(weights: Mapping[str, Tensor], encoder: Encoder) -> dict[str, Tensor]:
+    """Weights of a square grid for an encoder with another grid or other patches, where nothing else differs.
+
+    GPSA's offsets are counted in patches and belong to the encoder itself: its heads look at the same neighbours.
+    """
+    changed, own = dict(weights), encoder.state_dict()
+    position, patches = weights.get("position"), weights.get("patches.weight")
+    if position is not None and position.shape[1:2] != own["position"].shape[1:2] and position.ndim == 3:
+        changed["position"] = resized_position(position, encoder.grid)
+    if patches is not None and patches.ndim == 4 and patches.shape[2:] != own["patches.weight"].shape[2:]:
+        changed["patches.weight"] = resized_patches(patches, encoder.config.patch)
+    return changed
+
+
+def resized_position(position: Tensor, grid: tuple[int, int]) -> Tensor:
+    """The embedding (1, N, D) of a square grid for another one, bicubic in between."""
+    side = math.isqrt(position.shape[1])
+    if side**2 != position.shape[1]:
+        return position  # whose grid nobody knows: its shape is refused
+    field = position.transpose(1, 2).unflatten(2, (side, side)).float()  # (1, D, side, side)
+    return functional.interpolate(field, grid, mode="bicubic", align_corners=False).flatten(2).transpose(1, 2)
+
+
+def resized_patches(patches: Tensor, side: int) -> Tensor:
+    """Kernels (D, 3, P, P) for patches of another size that show the same: their sums stay."""
+    larger = functional.interpolate(
+        patches.float(), (side, side), mode="bicubic", align_corners=False, antialias=side < patches.shape[-1]
+    )
+    return larger * (patches.shape[-1] / side) ** 2

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gcab.errors import GcabError
 from gcab.parallel.ranks import uniform
 
 RESNET_STRIDE = 8  # pixels between neighbours in the last feature map of a ResNet with a stem of stride 1
 Observed = Literal["scores", "mixed"]
+Size = int | tuple[int, int]  # of a square, or height and width
 
 
 @dataclass(frozen=True)
@@ -32,9 +34,20 @@ class EncoderConfig:
     drop_path_over: Literal["encoder", "network"] = "encoder"  # authors: network, whose last block is class-attention
     weights: str = ""  # a run or a model whose encoder to start from, with the mean and deviation of its pixels
 
-    def tokens(self, image_size: int) -> int:
-        side = -(-image_size // RESNET_STRIDE) if self.kind == "resnet18" else image_size // self.patch
-        return side**2
+    def grid(self, image_size: Size) -> tuple[int, int]:
+        """Rows and columns of tokens."""
+        height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
+        if self.kind == "resnet18":
+            return -(-height // RESNET_STRIDE), -(-width // RESNET_STRIDE)
+        if min(height, width) < self.patch or height % self.patch or width % self.patch:
+            raise GcabError(
+                f"images of {height} x {width} pixels cannot be cut into patches of {self.patch} x {self.patch}: "
+                f"give multiples of {self.patch}."
+            )
+        return height // self.patch, width // self.patch
+
+    def tokens(self, image_size: Size) -> int:
+        return math.prod(self.grid(image_size))
 
     def drop_rates(self) -> list[float]:
         """The share of the images that drop a branch of each block and, last, of the decoder's."""
@@ -97,12 +110,12 @@ class GatedPositionalSelfAttention(SelfAttention):
 
     offsets: Tensor
 
-    def __init__(self, width: int, heads: int, side: int) -> None:
+    def __init__(self, width: int, heads: int, grid: Size) -> None:
         super().__init__(width, heads)
         self.position = OffsetScores(heads)
         self.gate = nn.Parameter(torch.ones(heads))
-        axis = torch.arange(side).float()
-        y, x = torch.meshgrid(axis, axis, indexing="ij")
+        rows, columns = (grid, grid) if isinstance(grid, int) else grid
+        y, x = torch.meshgrid(torch.arange(rows).float(), torch.arange(columns).float(), indexing="ij")
         dx = x.flatten()[None, :] - x.flatten()[:, None]
         dy = y.flatten()[None, :] - y.flatten()[:, None]
         self.register_buffer("offsets", torch.stack([dx, dy, dx**2 + dy**2], dim=-1), persistent=False)
@@ -135,15 +148,16 @@ class ExternalAttention(SelfAttention):
 
     offset: Tensor
 
-    def __init__(self, width: int, heads: int, side: int) -> None:
+    def __init__(self, width: int, heads: int, grid: tuple[int, int]) -> None:
         super().__init__(width, heads)
         del self.query_key
+        rows, columns = grid
         self.query = nn.Linear(width, width, bias=False)
-        self.keys = nn.Parameter(nn.init.trunc_normal_(torch.empty(heads, side**2, width // heads), std=0.02))
-        self.bias = nn.Parameter(torch.zeros(heads, (2 * side - 1) ** 2))
-        place = torch.cartesian_prod(torch.arange(side), torch.arange(side))  # (N, 2): row, column
-        row, column = (place[None, :] - place[:, None] + side - 1).unbind(dim=-1)  # (N, N)
-        self.register_buffer("offset", row * (2 * side - 1) + column, persistent=False)
+        self.keys = nn.Parameter(nn.init.trunc_normal_(torch.empty(heads, rows * columns, width // heads), std=0.02))
+        self.bias = nn.Parameter(torch.zeros(heads, (2 * rows - 1) * (2 * columns - 1)))
+        row, column = torch.cartesian_prod(torch.arange(rows), torch.arange(columns)).T  # (N,) each
+        down, right = row[None] - row[:, None] + rows - 1, column[None] - column[:, None] + columns - 1  # (N, N)
+        self.register_buffer("offset", down * (2 * columns - 1) + right, persistent=False)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q = self.split(self.query(x))
@@ -214,18 +228,18 @@ class Encoder(nn.Module):
     def __init__(
         self,
         config: EncoderConfig,
-        image_size: int,
+        image_size: Size,
         gpsa: type[GatedPositionalSelfAttention] = GatedPositionalSelfAttention,
     ) -> None:
         super().__init__()
         assert config.kind != "resnet18", "which is not made of these blocks"
-        side, kinds = image_size // config.patch, {"convit": gpsa, "external": ExternalAttention}
-        self.config, self.tokens = config, config.tokens(image_size)
+        kinds = {"convit": gpsa, "external": ExternalAttention}
+        self.config, self.grid, self.tokens = config, config.grid(image_size), config.tokens(image_size)
         self.patches = nn.Conv2d(3, config.width, kernel_size=config.patch, stride=config.patch)
-        self.position = nn.Parameter(torch.zeros(1, side**2, config.width))
+        self.position = nn.Parameter(torch.zeros(1, self.tokens, config.width))
         self.blocks = nn.ModuleList(
             Block(
-                kinds[config.kind](config.width, config.heads, side)
+                kinds[config.kind](config.width, config.heads, self.grid)
                 if config.kind in kinds
                 else SelfAttention(config.width, config.heads),
                 config.width,

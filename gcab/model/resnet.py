@@ -7,7 +7,7 @@ from torch import Tensor, distributed, nn
 from torch.distributed.nn.functional import all_reduce
 from torch.nn import functional
 
-from gcab.model.encoder import EncoderConfig
+from gcab.model.encoder import EncoderConfig, Size
 from gcab.parallel.ranks import world
 
 STAGES = 4  # of two blocks each; all but the first halve the side and double the width
@@ -64,7 +64,7 @@ class ResNet(nn.Module):
 
     purposes: ClassVar[dict[str, str]] = {"": "encoder: turns an image into features"}
 
-    def __init__(self, config: EncoderConfig, image_size: int) -> None:
+    def __init__(self, config: EncoderConfig, image_size: Size) -> None:
         super().__init__()
         self.config, self.tokens = config, config.tokens(image_size)
         widths = [config.width // 2 ** (STAGES - 1 - stage) for stage in range(STAGES)]

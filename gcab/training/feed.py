@@ -1,7 +1,9 @@
 """A task's images on the device: resident when they fit, else streamed batch by batch, one ahead."""
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -47,26 +49,123 @@ class Feed:
 
     def batches(self, order: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Every batch of one epoch."""
-        if self.resident:
-            for pick in order:
-                yield self._pick(pick)
-        else:
-            yield from self._prefetched(order)
+        source = self.source
+        with source.epoch(order):
+            for number in range(len(order)):
+                source.ready(number)
+                batch = source.batch(torch.tensor([number], device=source.images.device))
+                source.taken(number)
+                yield batch
 
-    def _prefetched(self, picks: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        with ThreadPoolExecutor(1) as worker:
-            ahead = worker.submit(self._move, picks[0])
-            for pick in picks[1:]:
-                ready = ahead.result()
-                ahead = worker.submit(self._move, pick)
-                yield ready
-            yield ahead.result()
+    @cached_property
+    def source(self) -> "ResidentBatches | StreamedBatches":
+        """Where a step finds its batch, at an address that stays the same."""
+        return ResidentBatches(self) if self.resident else StreamedBatches(self)
 
-    def _pick(self, pick: Tensor) -> tuple[Tensor, Tensor]:
+
+class ResidentBatches:
+    """Batches picked on the device, where all images are."""
+
+    def __init__(self, feed: Feed) -> None:
+        self.images, self.labels = feed.images, feed.labels
+        # One row more than there are steps: the last step prepares a batch that nobody learns from.
+        self.order = torch.zeros(feed.steps + 1, feed.batch_size // world(), dtype=torch.long, device=feed.device)
+
+    @contextmanager
+    def epoch(self, order: Tensor) -> Iterator[None]:
+        self.order[:-1].copy_(order)
+        yield
+
+    def ready(self, number: int) -> None:
+        """They always are."""
+
+    def taken(self, number: int) -> None:
+        """Nothing takes their place."""
+
+    def batch(self, position: Tensor) -> tuple[Tensor, Tensor]:
+        pick = self.order.index_select(0, position).squeeze(0)
         return self.images.index_select(0, pick), self.labels.index_select(0, pick)  # on a host 10 x as fast as [pick]
 
-    def _move(self, pick: Tensor) -> tuple[Tensor, Tensor]:
-        images, labels = self._pick(pick)
-        if self.device.type == "cuda":
-            images, labels = images.pin_memory(), labels.pin_memory()
-        return images.to(self.device, non_blocking=True), labels.to(self.device, non_blocking=True)
+
+class Mark:
+    """A point in a GPU's work that others can wait for; on a CPU whatever was asked before it is done."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.event = device, torch.cuda.Event() if device.type == "cuda" else None
+        if self.event is not None:
+            self.event.record(torch.cuda.current_stream(device))
+
+    def wait(self) -> None:
+        """Let the caller wait."""
+        if self.event is not None:
+            self.event.synchronize()
+
+    def hold_back(self) -> None:
+        """Let only what is asked of the GPU from now on wait, in the caller's stream."""
+        if self.event is not None:
+            torch.cuda.current_stream(self.device).wait_event(self.event)
+
+
+class StreamedBatches:
+    """Batches that arrive in two slots by turns: while a step reads one, a thread fills the other.
+
+    Batch i goes through slot i % 2 of pinned host memory to slot i % 2 on the device, in a stream of its own. Nothing
+    moves, so a recorded step can read it.
+    """
+
+    slots = 2
+
+    def __init__(self, feed: Feed) -> None:
+        self.data, self.device = (feed.images, feed.labels), feed.device
+        size = feed.batch_size // world()
+
+        def slots_for(rows: Tensor) -> tuple[Tensor, Tensor]:
+            """On the host and on the device; real rows from the start, as recording learns from them."""
+            shape = (self.slots, size, *rows.shape[1:])
+            host = torch.empty(shape, dtype=rows.dtype, pin_memory=feed.device.type == "cuda")
+            return host, host.copy_(rows[:size]).to(feed.device, copy=True)
+
+        (host_images, self.images), (host_labels, self.labels) = map(slots_for, self.data)
+        self.host = (host_images, host_labels)
+        self.copying = torch.cuda.Stream(feed.device) if feed.device.type == "cuda" else None
+        self.sent: list[Mark | None] = [None] * self.slots
+        self.arriving: dict[int, Future[Mark]] = {}
+
+    @contextmanager
+    def epoch(self, order: Tensor) -> Iterator[None]:
+        self.order = order
+        self.arriving.clear()
+        with ThreadPoolExecutor(1) as self.worker:
+            for number in range(self.slots):
+                self._send(number)
+            yield
+
+    def ready(self, number: int) -> None:
+        """What is asked of the device from now on finds this batch in its slot."""
+        if number < len(self.order):
+            self.arriving.pop(number).result().hold_back()
+
+    def taken(self, number: int) -> None:
+        """What was asked of the device so far is all that reads this batch: its slot is free afterwards."""
+        self._send(number + self.slots)
+
+    def batch(self, position: Tensor) -> tuple[Tensor, Tensor]:
+        slot = position % self.slots
+        return self.images.index_select(0, slot).squeeze(0), self.labels.index_select(0, slot).squeeze(0)
+
+    def _send(self, number: int) -> None:
+        if number < len(self.order):
+            self.arriving[number] = self.worker.submit(self._move, number, Mark(self.device))
+
+    def _move(self, number: int, read: Mark) -> Mark:
+        slot, pick = number % self.slots, self.order[number]
+        if (sent := self.sent[slot]) is not None:
+            sent.wait()
+        for rows, host in zip(self.data, self.host, strict=True):
+            torch.index_select(rows, 0, pick, out=host[slot])
+        with torch.cuda.stream(self.copying):
+            read.hold_back()
+            for host, target in zip(self.host, (self.images, self.labels), strict=True):
+                target[slot].copy_(host[slot], non_blocking=True)
+            self.sent[slot] = mark = Mark(self.device)
+        return mark

@@ -26,9 +26,6 @@ def make_steps(step: Step, feed: Feed, explain: Callable[[str], None]) -> Steps:
     if not step.method.recorded:
         explain("steps of this method run one by one: they depend on values that only the device knows")
         return PlainSteps(step, feed)
-    if not feed.resident:
-        explain("the images do not fit in the GPU's memory: they are streamed, and steps run one by one")
-        return PlainSteps(step, feed)
     try:
         return RecordedSteps(step, feed)
     except Exception as error:  # any failure of a compiler or a driver leaves the plain path
@@ -39,13 +36,12 @@ def make_steps(step: Step, feed: Feed, explain: Callable[[str], None]) -> Steps:
 class RecordedSteps:
     """A task's step as a CUDA graph: recorded once, then only replayed.
 
-    While a step learns from one batch, the device prepares the next one beside it.
+    While a step learns from one batch, the device prepares the next one beside it, and where images are streamed the
+    one after that arrives.
     """
 
     def __init__(self, step: Step, feed: Feed) -> None:
-        self.step, self.feed = step, feed
-        # One row more than there are steps: the last step prepares a batch that nobody learns from.
-        self.order = torch.zeros(feed.steps + 1, feed.batch_size, dtype=torch.long, device=feed.device)
+        self.step, self.feed, self.source = step, feed, feed.source
         self.position = torch.zeros(1, dtype=torch.long, device=feed.device)
         self.batch: Batch | None = None
         self.names: list[str] = []
@@ -54,16 +50,19 @@ class RecordedSteps:
         self.begin, self.replay = self.record()
 
     def run(self, order: Tensor) -> Tensor:
-        self.order[:-1].copy_(order)
-        self.begin()
-        for _ in range(self.feed.steps):
-            self.replay()
+        with self.source.epoch(order):
+            self.source.ready(0)
+            self.begin()
+            self.source.taken(0)
+            for upcoming in range(1, self.feed.steps + 1):
+                self.source.ready(upcoming)
+                self.replay()
+                self.source.taken(upcoming)
         return self.history
 
     def fetch(self, position: Tensor) -> Batch:
         """The batch of a step, wholly on the device."""
-        pick = self.order.index_select(0, position).squeeze(0)
-        return self.step.prepare(self.feed.images.index_select(0, pick), self.feed.labels.index_select(0, pick))
+        return self.step.prepare(*self.source.batch(position))
 
     def start(self) -> None:
         """Prepare the first batch."""

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from gcab.data.cifar100 import FOLDER, Release, load
+from gcab.data.cifar100 import FOLDER, load
+from gcab.data.cifar_files import Release
 from gcab.errors import GcabError
 
 ARCHIVE = f"{FOLDER}.tar.gz"

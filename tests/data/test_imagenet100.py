@@ -4,11 +4,13 @@ import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from gcab.data import imagenet100
+from gcab.config import resolve
+from gcab.data import cache, imagenet100
 from gcab.data.images import ImageSet, Split
 from gcab.errors import GcabError
 
@@ -31,7 +33,7 @@ def load(root: Path, split: Split = "train", size: int = 8) -> ImageSet:
 
 
 def caches(root: Path) -> list[Path]:
-    return sorted((root / ".gcab-cache").iterdir())
+    return sorted((root / ".gcab-cache").glob("*.images"))
 
 
 def test_exactly_the_listed_classes_in_their_order(root: Path) -> None:
@@ -45,8 +47,8 @@ def test_exactly_the_listed_classes_in_their_order(root: Path) -> None:
 
 def test_second_start_reads_the_cache_only(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = load(root).images
-    monkeypatch.setattr(imagenet100, "decode_into", None)
-    monkeypatch.setattr(imagenet100, "decode_many", None)
+    monkeypatch.setattr(cache, "decode_blocks", None)
+    monkeypatch.setattr(cache, "decode_many", None)
     again = load(root).images
     assert torch.equal(first, again)
     again[:] = 7  # a reader that writes changes its own copy
@@ -85,17 +87,10 @@ def test_full_disk_gets_no_cache(root: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert caches(root) == []
 
 
-def test_foreign_cache_is_named(root: Path) -> None:
-    load(root)
-    (cache,) = caches(root)
-    content = cache.read_bytes()
-    cache.write_bytes(content[: len(content) // 2])
-    with pytest.raises(GcabError, match=r"train-8-.*cannot be read.*delete it"):
-        load(root)
-    load(root, size=4)
-    shutil.copy(next(path for path in caches(root) if path.name.startswith("train-4")), cache)
-    with pytest.raises(GcabError, match="does not fit the images: delete it"):
-        load(root)
+def test_the_authors_order_is_numpys() -> None:
+    expected = np.random.RandomState(1993).permutation(100).tolist()
+    assert list(imagenet100.DATASET.order or ()) == expected
+    assert resolve("imagenet100/10", "gcab").scenario.order == "paper"
 
 
 @pytest.mark.parametrize(

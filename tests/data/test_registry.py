@@ -8,7 +8,16 @@ from gcab.errors import GcabError
 
 
 def test_every_entry_is_found_by_its_name() -> None:
-    assert sorted(DATASETS) == ["cifar100", "digits", "folder", "imagenet100", "tiny-imagenet"]
+    assert sorted(DATASETS) == [
+        "cifar10",
+        "cifar100",
+        "digits",
+        "fashion-mnist",
+        "folder",
+        "imagenet100",
+        "mnist",
+        "tiny-imagenet",
+    ]
     for name, entry in DATASETS.items():
         assert dataset(name) is entry
         assert entry.name == name
@@ -25,6 +34,12 @@ def test_root_is_asked_for_where_it_is_needed(name: str) -> None:
     entry = DATASETS[name]
     with pytest.raises(GcabError, match=f"data set '{name}' needs the folder"):
         entry.load(None, "train", entry.size)
+
+
+@pytest.mark.parametrize("name", [name for name, entry in DATASETS.items() if entry.needs_root and name != "folder"])
+def test_every_published_data_set_says_what_it_needs_and_where_it_is(name: str) -> None:
+    assert DATASETS[name].needs
+    assert DATASETS[name].address.startswith("http")
 
 
 def test_digits_are_divided_evenly_and_completely() -> None:

@@ -7,7 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from gcab.data.tiny_imagenet import load
+from gcab.config import resolve
+from gcab.data.tiny_imagenet import DATASET, load
 from gcab.errors import GcabError
 
 CODES = ["n03", "n01", "n02"]
@@ -57,12 +58,12 @@ def zipped(root: Path, **extra: str) -> Path:
 def test_folder_parent_and_zip_give_the_same(root: Path, place: str) -> None:
     zipped(root)
     train = load(root / place, "train", 8, count=3)
-    assert train.classes == ("goldfish", "crane (n01)", "crane (n02)")
+    assert train.classes == ("crane (n01)", "crane (n02)", "goldfish")  # by their codes, not as in wnids.txt
     assert train.labels.tolist() == [0, 0, 1, 1, 2, 2]
-    assert train.images[:, 0, 0, 0].tolist() == [0, 10, 40, 50, 80, 90]
+    assert train.images[:, 0, 0, 0].tolist() == [40, 50, 80, 90, 0, 10]
     test = load(root / place, "test", 8, count=3)
     assert test.classes == train.classes
-    assert test.labels.tolist() == [2, 0, 1]
+    assert test.labels.tolist() == [1, 2, 0]
     assert test.images[:, 0, 0, 0].tolist() == [210, 200, 220]
 
 
@@ -72,7 +73,7 @@ def test_images_are_resized(root: Path) -> None:
 
 def test_class_without_a_word_keeps_its_code(root: Path) -> None:
     (root / "tiny-imagenet-200" / "words.txt").write_text("n01\tcrane\n")
-    assert load(root, "test", 8, count=3).classes == ("n03", "crane", "n02")
+    assert load(root, "test", 8, count=3).classes == ("crane", "n02", "n03")
 
 
 @pytest.mark.parametrize(
@@ -106,6 +107,46 @@ def test_class_without_images_is_named(root: Path) -> None:
         path.unlink()
     with pytest.raises(GcabError, match="no training images of n02"):
         load(root, "train", 8, count=3)
+
+
+def test_a_missing_image_is_named(root: Path) -> None:
+    folder = root / "tiny-imagenet-200" / "train" / "n02"
+    (folder / "images" / "n02_1.JPEG").unlink()
+    with pytest.raises(GcabError, match="has 1 training images of n02, but 2 of other classes: fetch"):
+        load(root, "train", 8, count=3)
+    (folder / "n02_boxes.txt").write_text("n02_0.JPEG\t0\t0\t5\t5\nn02_1.JPEG\t0\t0\t5\t5\n")
+    with pytest.raises(GcabError, match=r"but 2 of other classes \(n02_1\.JPEG missing\)"):
+        load(root, "train", 8, count=3)
+
+
+def test_the_second_start_decodes_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    zipped(root)
+    first = {place: load(root / place, "train", 8, count=3).images for place in ("", "zip")}
+    monkeypatch.setattr("gcab.data.cache.decode_blocks", None)
+    monkeypatch.setattr("gcab.data.cache.decode_many", None)
+    for place, images in first.items():
+        assert torch.equal(load(root / place, "train", 8, count=3).images, images)
+    assert len(list((root / "tiny-imagenet-200" / ".gcab-cache").glob("train-8-*.images"))) == 1
+    assert len(list((root / "zip" / ".gcab-cache").glob("train-8-*.images"))) == 1
+
+
+def test_another_image_in_the_zip_is_seen(root: Path) -> None:
+    place = zipped(root)
+    load(place, "train", 8, count=3)
+    picture(root / "tiny-imagenet-200" / "train" / "n01" / "images" / "n01_0.JPEG", 222)
+    (place / "tiny-imagenet-200.zip").rename(place / "old.zip")
+    (place / "old.zip").unlink()
+    (place / ".gcab-cache").rename(root / "cache")
+    place.rmdir()
+    place = zipped(root)
+    (root / "cache").rename(place / ".gcab-cache")
+    assert load(place, "train", 8, count=3).images[0].unique().tolist() == [222]
+
+
+def test_the_authors_order_has_every_class_once() -> None:
+    assert sorted(DATASET.order or ()) == list(range(200))
+    assert (DATASET.order or ())[:4] == (165, 58, 126, 55)
+    assert resolve("tiny-imagenet/10", "gcab").scenario.order == "paper"
 
 
 def test_wrong_list_of_classes(root: Path) -> None:

@@ -212,7 +212,7 @@ def test_nothing_learned_nothing_told_nothing_saved(tmp_path: Path) -> None:
     [
         ({"method": "gcb"}, "unknown method 'gcb': did you mean 'gcab'"),
         ({"encoder": "huge"}, "unknown encoder 'huge'"),
-        ({"image_size": 12}, "image_size is 12: give a multiple of 8 from 8 to 224"),
+        ({"image_size": 12}, "image_size is 12: give a multiple of 8 from 8 to 384"),
         ({"image_size": 0}, "image_size is 0"),
         ({"epochs": 0}, "training.epochs is 0"),
         ({"device": "tpu"}, "unknown device 'tpu'"),

@@ -65,8 +65,8 @@ def test_scores_are_those_before_the_softmax() -> None:
 
 
 def test_learned_keys_take_the_place_of_those_of_the_image() -> None:
-    attention, x = ExternalAttention(16, 4, side=3), torch.randn(2, 9, 16)
-    assert sum(parameter.numel() for parameter in ExternalAttention(384, 12, side=8).parameters()) - 3 * 384**2 == (
+    attention, x = ExternalAttention(16, 4, (3, 3)), torch.randn(2, 9, 16)
+    assert sum(parameter.numel() for parameter in ExternalAttention(384, 12, (8, 8)).parameters()) - 3 * 384**2 == (
         24_576 + 384 + 12 * 15**2
     )  # keys, the output's bias, position biases
     with torch.no_grad():

@@ -66,7 +66,9 @@ def test_the_papers_order_is_the_authors() -> None:
     assert sorted(ORDER) == list(range(100))
     assert scenario.tasks[0].names[:2] == ("class 87", "class 0")
     assert scenario.order == Scenario.build(scenario.config, 2, names).order
-    with pytest.raises(GcabError, match=r"known for cifar100 only: set scenario\.order=random"):
+    with pytest.raises(
+        GcabError, match=r"known for cifar100, tiny-imagenet, imagenet100 only: set scenario\.order=random"
+    ):
         Scenario.build(config(order="paper"), 1, CLASSES)
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from gcab.data.tasks import TaskImages
-from gcab.training.feed import Feed, fits
+from gcab.training.feed import Feed, StreamedBatches, fits
 
 CPU = torch.device("cpu")
 
@@ -56,6 +56,40 @@ def test_the_order_follows_from_the_generator() -> None:
     assert first.shape == (10, 4)
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
+
+
+def test_a_slot_is_filled_again_only_when_its_batch_was_taken() -> None:
+    source = Feed(data_of(40), 4, CPU, resident=False).source
+    assert isinstance(source, StreamedBatches)
+    order = torch.arange(40).view(10, 4)
+    with source.epoch(order):
+        for number in range(10):
+            source.ready(number)
+            for future in list(source.arriving.values()):
+                future.result()  # the thread does all that it may
+            later = min(number + 1, 9)
+            held = [source.batch(torch.tensor([index]))[1].tolist() for index in (number, later)]
+            assert held == [(order[index] + 100).tolist() for index in (number, later)]
+            source.taken(number)
+
+
+def test_slots_hold_real_images_before_the_first_epoch() -> None:
+    source = Feed(data_of(40), 4, CPU, resident=False).source
+    images, labels = source.batch(torch.tensor([1]))
+    assert (images[:, 0, 0, 0].long() + 100).tolist() == labels.tolist() == [100, 101, 102, 103]
+
+
+def test_slots_stay_where_they_are_from_epoch_to_epoch() -> None:
+    feed = Feed(data_of(40), 4, CPU, resident=False)
+    places = [(feed.source.images.data_ptr(), feed.source.labels.data_ptr()) for _ in range(2) if epoch_of(feed)]
+    assert places[0] == places[1]
+
+
+def test_a_failure_of_the_thread_reaches_the_step() -> None:
+    feed = Feed(data_of(40), 4, CPU, resident=False)
+    with pytest.raises(IndexError):
+        list(feed.batches(torch.full((3, 4), 99)))
+    assert len(epoch_of(feed)) == 10
 
 
 def test_an_epoch_that_is_left_early_leaves_no_thread_behind() -> None:

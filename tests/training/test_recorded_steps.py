@@ -51,8 +51,8 @@ def two_tasks(method_name: str) -> tuple[RunConfig, Method, TaskImages]:
     return config, method.train(), TaskImages(images, 2 + torch.arange(24) % 2)
 
 
-def prepare(config: RunConfig, method: Method, data: TaskImages) -> tuple[Step, Feed]:
-    feed = Feed(data, config.training.batch_size, torch.device("cpu"))
+def prepare(config: RunConfig, method: Method, data: TaskImages, resident: bool = True) -> tuple[Step, Feed]:
+    feed = Feed(data, config.training.batch_size, torch.device("cpu"), resident)
     optimiser = make_optimiser(config.training, method.parameters())
     augment = Augment(config.augment, method.setting.mean, method.setting.std)
     return Step(method, optimiser, augment, torch.Generator(), config.training.clip, bfloat16=False), feed
@@ -68,8 +68,9 @@ def train(steps: Steps, step: Step, feed: Feed) -> torch.Tensor:
     return torch.cat(losses)
 
 
+@pytest.mark.parametrize("resident", [True, False])
 @pytest.mark.parametrize("method_name", ["gcab", "finetune", "er", "agem", "gem", "derpp", "ert", "gss"])
-def test_recorded_steps_are_the_plain_steps(method_name: str) -> None:
+def test_recorded_steps_are_the_plain_steps(method_name: str, resident: bool) -> None:
     """Those whose steps write into the memory that the next batch is drawn from would differ if it were drawn ahead."""
     config, method, data = two_tasks(method_name)
     twin = copy.deepcopy(method)
@@ -77,7 +78,7 @@ def test_recorded_steps_are_the_plain_steps(method_name: str) -> None:
     plain = PlainSteps(step, feed)
     expected = train(plain, step, feed)
     with seeded(1, "warm-up"):
-        other_step, other_feed = prepare(config, twin, data)
+        other_step, other_feed = prepare(config, twin, data, resident)
         called = CalledSteps(other_step, other_feed)
     assert torch.equal(train(called, other_step, other_feed), expected)
     assert called.names == plain.names
