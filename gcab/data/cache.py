@@ -143,6 +143,8 @@ class Cache:
             with self.journal.open("a+b") as journal:
                 with suppress(OSError):  # of file systems without locks: both would write the same
                     fcntl.flock(journal, fcntl.LOCK_EX)
+                if self.is_whole(thorough=True):
+                    return  # that other one has made it, and may have it open
                 if self.images.exists():
                     self.images.rename(self.part)
                 self._decode(files, journal.fileno())
