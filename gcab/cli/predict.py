@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from rich.console import Console
 
 from gcab.cli.prediction_formats import FORMATS
-from gcab.cli.verbs import AddVerb, add_views, positive
+from gcab.cli.verbs import AddVerb, add_formats, add_views, positive, say
 from gcab.errors import GcabError
 
 EPILOG = """\
@@ -52,6 +52,7 @@ def register(verb: AddVerb) -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="(float32)")
     add_views(parser)
+    add_formats(parser)
 
 
 def share(text: str) -> float:
@@ -68,12 +69,14 @@ def predict_verb(verb: argparse.Namespace, console: Console) -> int:
     from gcab.classifier.image_sources import STANDARD_INPUT, find_photos
     from gcab.classifier.learner import ContinualClassifier
     from gcab.classifier.prediction import predict_files
+    from gcab.data.archive import LeftOut
 
     if STANDARD_INPUT in verb.images and sys.stdin.isatty():
         raise GcabError("'-' means standard input, where a terminal is: pipe an image or a list of paths to it.")
     model = ContinualClassifier.load(verb.model, device=verb.device)
     top = min(verb.top, len(model.classes))
-    photos = find_photos(verb.images, sys.stdin.buffer)
+    left_out = LeftOut()
+    photos = find_photos(verb.images, sys.stdin.buffer, left_out)
     predictions = predict_files(model, photos, verb.batch, top, verb.precision, verb.views)
     errors = Console(stderr=True)
     output = FORMATS[verb.form or "table"](console, errors, model, top, verb.unknown)
@@ -92,6 +95,8 @@ def predict_verb(verb: argparse.Namespace, console: Console) -> int:
     if not done:
         raise GcabError("no image was named: give files, folders, patterns or a list of paths.")
     output.end(done, failed)
+    if left_out.count:
+        say(errors, f"gcab: {left_out.sentence()}")
     return 2 if failed == done else int(failed > 0)
 
 
