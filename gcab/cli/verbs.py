@@ -24,6 +24,11 @@ def say(console: Console, text: str) -> None:
     console.print(escape(text), highlight=False, soft_wrap=True)
 
 
+def counted(count: int, what: str) -> str:
+    """A number and its noun as people say them: 1 photo, 2 photos."""
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
 def positive(text: str) -> int:
     """The type of an argument that counts something."""
     if not text.isdecimal() or int(text) < 1:
