@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from rich.console import Console
 
 from gcab.cli.prediction_formats import FORMATS
-from gcab.cli.verbs import AddVerb, add_formats, add_views, positive, say
+from gcab.cli.verbs import AddVerb, add_formats, add_views, counted, positive, say
 from gcab.errors import GcabError
 
 EPILOG = """\
@@ -90,7 +90,7 @@ def predict_verb(verb: argparse.Namespace, console: Console) -> int:
                 failed += prediction.error is not None
                 count(done, failed)
     except KeyboardInterrupt:
-        errors.print(f"\ngcab: stopped after {done} images.", highlight=False)
+        errors.print(f"\ngcab: stopped after {counted(done, 'image')}.", highlight=False)
         return 130
     if not done:
         raise GcabError("no image was named: give files, folders, patterns or a list of paths.")
@@ -110,7 +110,7 @@ def counter(errors: Console, shown: bool) -> Iterator[Callable[[int, int], None]
         bar = progress.add_task("", total=None)
 
         def count(done: int, failed: int) -> None:
-            description = f"{done} images" + (f", {failed} unreadable" if failed else "")
+            description = counted(done, "image") + (f", {failed} unreadable" if failed else "")
             progress.update(bar, completed=done, description=description)
 
         yield count
