@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gcab.cli.verbs import AddVerb, settings_of
+from gcab.cli.verbs import AddVerb, add_formats, settings_of
 
 EPILOG = """\
 A model folder keeps everything: the first lesson creates it, every further one adds the classes of its photos. Photos
@@ -57,6 +57,7 @@ def register(verb: AddVerb) -> None:
     learn.add_argument("--method", help="see: gcab list methods; fixed by the first task (gcab)")
     learn.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
     learn.add_argument("--skip-unreadable", action="store_true", help="leave out photos that cannot be read")
+    add_formats(learn)
     learn.add_argument("--give-up", action="store_true", help="drop an interrupted lesson of other photos or options")
     learn.add_argument(
         "--progress", choices=("bar", "json", "none"), default="bar", help="json: one object per line (bar)"

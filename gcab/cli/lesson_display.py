@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import TextColumn
 
+from gcab.cli.verbs import counted
 from gcab.terminal import Display
 
 
@@ -28,8 +29,9 @@ class LessonDisplay(Display):
         size, held_out, epochs, new = event["image_size"], event["held_out"], event["epochs"], len(event["classes"])
         count = f"{new} class{'' if new == 1 else 'es'}"
         self.say(
-            f"{self.title}  learning {subjects([count] if new else [], event['again'])} from {event['images']} photos "
-            f"({held_out} held out), {size} x {size} pixels, on {event['device']}: "
+            f"{self.title}  learning {subjects([count] if new else [], event['again'])} "
+            f"from {counted(event['images'], 'photo')} ({held_out} held out), {size} x {size} pixels, "
+            f"on {event['device']}: "
             f"about {duration(event['estimated_seconds'])}" + (f" or less for {epochs} epochs" if epochs else "")
         )
         self.work = "finishing" if epochs else "learning"

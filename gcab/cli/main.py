@@ -14,6 +14,7 @@ from gcab.cli import (
     audit,
     bench,
     compare,
+    completion,
     demo,
     distill,
     evaluate,
@@ -36,7 +37,7 @@ from gcab.parallel.launch import Launch, one_voice
 from gcab.version import VERSION
 
 PHOTOS = (demo, learn, predict, info, audit, undo, forget, merge, distill, export, serve)
-RESEARCH = (evaluate, report, compare, figure, bench, listing)
+RESEARCH = (evaluate, report, compare, figure, bench, listing, completion)
 RESUMABLE = ("demo", "figure", "learn", "train")  # verbs that leave checkpoints
 DESCRIPTION = """\
 Teach a vision transformer new classes, again and again, without keeping a single old image.

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from rich.console import Console
 
 from gcab.cli.prediction_formats import FORMATS
-from gcab.cli.verbs import AddVerb, add_views, positive
+from gcab.cli.verbs import AddVerb, add_formats, add_views, counted, positive, say
 from gcab.errors import GcabError
 
 EPILOG = """\
@@ -52,6 +52,7 @@ def register(verb: AddVerb) -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="(float32)")
     add_views(parser)
+    add_formats(parser)
 
 
 def share(text: str) -> float:
@@ -68,12 +69,14 @@ def predict_verb(verb: argparse.Namespace, console: Console) -> int:
     from gcab.classifier.image_sources import STANDARD_INPUT, find_photos
     from gcab.classifier.model import Classifier
     from gcab.classifier.prediction import predict_files
+    from gcab.data.archive import LeftOut
 
     if STANDARD_INPUT in verb.images and sys.stdin.isatty():
         raise GcabError("'-' means standard input, where a terminal is: pipe an image or a list of paths to it.")
     model = Classifier.load(verb.model, device=verb.device)
     top = min(verb.top, len(model.classes))
-    photos = find_photos(verb.images, sys.stdin.buffer)
+    left_out = LeftOut()
+    photos = find_photos(verb.images, sys.stdin.buffer, left_out)
     predictions = predict_files(model, photos, verb.batch, top, verb.precision, verb.views)
     errors = Console(stderr=True)
     output = FORMATS[verb.form or "table"](console, errors, model, top, verb.unknown)
@@ -87,11 +90,13 @@ def predict_verb(verb: argparse.Namespace, console: Console) -> int:
                 failed += prediction.error is not None
                 count(done, failed)
     except KeyboardInterrupt:
-        errors.print(f"\ngcab: stopped after {done} images.", highlight=False)
+        errors.print(f"\ngcab: stopped after {counted(done, 'image')}.", highlight=False)
         return 130
     if not done:
         raise GcabError("no image was named: give files, folders, patterns or a list of paths.")
     output.end(done, failed)
+    if left_out.count:
+        say(errors, f"gcab: {left_out.sentence()}")
     return 2 if failed == done else int(failed > 0)
 
 
@@ -105,7 +110,7 @@ def counter(errors: Console, shown: bool) -> Iterator[Callable[[int, int], None]
         bar = progress.add_task("", total=None)
 
         def count(done: int, failed: int) -> None:
-            description = f"{done} images" + (f", {failed} unreadable" if failed else "")
+            description = counted(done, "image") + (f", {failed} unreadable" if failed else "")
             progress.update(bar, completed=done, description=description)
 
         yield count

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gcab.cli.verbs import AddVerb, add_views, positive, say
+from gcab.cli.verbs import AddVerb, add_formats, add_views, positive, say
 from gcab.errors import GcabError
 from gcab.serve.limits import MEBI, Limits
 
@@ -40,6 +40,7 @@ def register(verb: AddVerb) -> None:
     serve.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="(float32)")
     serve.add_argument("--compile", action="store_true", help="compile the network first: a slow start, then faster")
     add_views(serve)
+    add_formats(serve)
     usual, bounds = Limits(), serve.add_argument_group("limits")
     for flag, value, meaning in (
         ("--max-body", usual.body_bytes // MEBI, "MiB of one request"),

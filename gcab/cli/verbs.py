@@ -2,11 +2,12 @@
 
 import argparse
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.markup import escape
 
+from gcab.data.formats import ON_REQUEST, VARIABLE, ask_for
 from gcab.errors import GcabError
 
 Call = Callable[[argparse.Namespace, Console], int | None]  # the exit code, if it is not 0
@@ -23,6 +24,11 @@ def say(console: Console, text: str) -> None:
     console.print(escape(text), highlight=False, soft_wrap=True)
 
 
+def counted(count: int, what: str) -> str:
+    """A number and its noun as people say them: 1 photo, 2 photos."""
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
 def positive(text: str) -> int:
     """The type of an argument that counts something."""
     if not text.isdecimal() or int(text) < 1:
@@ -34,6 +40,21 @@ def add_views(parser: argparse.ArgumentParser) -> None:
     """How often an image is looked at."""
     meaning = "2: an image and its mirror image decide together, in twice the time (1)"
     parser.add_argument("--views", type=int, choices=(1, 2), default=1, help=meaning)
+
+
+class AskFor(argparse.Action):
+    """Named kinds of picture files are read by this process and by those it starts."""
+
+    def __call__(self, *given: Any) -> None:
+        _, namespace, value, _ = given
+        ask_for(value)
+        setattr(namespace, self.dest, value)
+
+
+def add_formats(parser: argparse.ArgumentParser) -> None:
+    """Which kinds of picture files are read beside the usual five."""
+    meaning = f"read these too: {', '.join(ON_REQUEST)}; beside JPEG, PNG, WebP, GIF and BMP (environment: {VARIABLE})"
+    parser.add_argument("--formats", action=AskFor, metavar="NAMES", help=meaning)
 
 
 def settings_of(texts: Sequence[str]) -> dict[str, str]:

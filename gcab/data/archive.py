@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import logging
 import os
 import shutil
 import tarfile
@@ -14,9 +15,11 @@ from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 from typing import IO, Literal, NoReturn, Protocol
 
+from gcab.data.formats import LONGEST_SIGNATURE, SUFFIXES, kind_of
 from gcab.errors import GcabError
 
-IMAGE_SUFFIXES = frozenset((".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"))
+IMAGE_SUFFIXES = frozenset(SUFFIXES)
+SYSTEM_FILES = frozenset(("thumbs.db", "desktop.ini", "__macosx"))  # what systems put beside photos unasked
 LARGEST_MEMBER = 256 * 2**20  # a zip member that claims more than this is no image
 
 
@@ -69,20 +72,58 @@ def existing_folder(root: Path | None, dataset: str) -> Path:
     return folder
 
 
-def image_files(folder: Path) -> list[Path]:
-    """Every image below a folder in a fixed order; hidden files are skipped, any other file is an error.
+class LeftOut:
+    """Files that are no images, counted and a few of them named, so that nobody misses a photo unawares."""
 
-    So is a folder that cannot be opened: nobody would miss its images.
+    def __init__(self, shown: int = 5) -> None:
+        self.count, self.shown = 0, shown
+        self.names: list[str] = []
+
+    def add(self, name: str) -> None:
+        self.count += 1
+        if len(self.names) < self.shown:
+            self.names.append(name)
+
+    def tell(self) -> None:
+        """Say it once, to whoever listens to this program's log; by default it is shown."""
+        if self.count:
+            logging.getLogger("gcab.data").warning(self.sentence())
+
+    def sentence(self) -> str:
+        more = f" and {self.count - self.shown} more" if self.count > self.shown else ""
+        files = f"{self.count} file{'s' * (self.count != 1)}"
+        return f"{files} left out, as no images or hidden: {', '.join(sorted(self.names))}{more}."
+
+
+def looks_like_image(path: Path) -> bool:
+    """By its name, or where that does not tell by how it begins; a file that cannot be opened may well be one."""
+    if path.suffix.lower() in IMAGE_SUFFIXES:
+        return True
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as stream:
+            return kind_of(stream.read(LONGEST_SIGNATURE)) is not None
+    except OSError:
+        return True
+
+
+def image_files(folder: Path, left_out: LeftOut) -> list[Path]:
+    """Every image below a folder in a fixed order; hidden files and those that are no images are noted as left out.
+
+    A folder that cannot be opened is an error: nobody would miss its images.
     """
-    visible: dict[str, Path] = {}
+    found: dict[str, Path] = {}
     for place, inside, names in os.walk(folder, onerror=cannot_open):
-        inside[:] = [name for name in inside if not _hidden(name)]
-        paths = [Path(place, name) for name in names if not _hidden(name)]
-        visible |= {path.relative_to(folder).as_posix(): path for path in paths if path.is_file()}
-    others = [name for name, path in visible.items() if path.suffix.lower() not in IMAGE_SUFFIXES]
-    if others:
-        raise GcabError(f"'{folder}' holds files that are no images ({listed(others)}): move them elsewhere.")
-    return [visible[name] for name in sorted(visible)]
+        for name in [name for name in (*inside, *names) if is_hidden(name)]:
+            left_out.add(str(Path(place, name).relative_to(folder.parent)))
+        inside[:] = [name for name in inside if not is_hidden(name)]
+        for path in [Path(place, name) for name in sorted(names) if not is_hidden(name)]:
+            if looks_like_image(path):
+                found[path.relative_to(folder).as_posix()] = path
+            else:
+                left_out.add(str(path.relative_to(folder.parent)))
+    return [found[name] for name in sorted(found)]
 
 
 def cannot_open(problem: OSError) -> NoReturn:
@@ -108,7 +149,7 @@ def open_files(place: Path) -> Iterator[Mapping[str, File]]:
     """The visible files of a folder or of a zip by their names relative to it, read where they are."""
     if place.is_dir():
         paths = {path.relative_to(place).as_posix(): path for path in place.rglob("*") if path.is_file()}
-        yield {name: path for name, path in paths.items() if not _hidden(name)}
+        yield {name: path for name, path in paths.items() if not is_hidden(name)}
         return
     try:
         archive = zipfile.ZipFile(place)
@@ -119,7 +160,7 @@ def open_files(place: Path) -> Iterator[Mapping[str, File]]:
         for name in members:
             if name.startswith("/") or "\\" in name or ".." in PurePosixPath(name).parts:
                 raise GcabError(f"{place} holds '{name}', which leads out of it: fetch it from a trusted place.")
-        yield {name: member for name, member in members.items() if not _hidden(name)}
+        yield {name: member for name, member in members.items() if not is_hidden(name)}
 
 
 @contextmanager
@@ -178,7 +219,7 @@ def unpack(archive: Path, members: Mapping[str, Path]) -> None:
         raise GcabError(f"{archive} lacks {listed(missing)}: fetch it again.")
 
 
-def _hidden(name: str) -> bool:
+def is_hidden(name: str) -> bool:
     """What a system puts beside photos and does not show."""
-    path = PurePosixPath(name)
-    return path.name.lower() in ("thumbs.db", "desktop.ini") or any(part.startswith(".") for part in path.parts)
+    parts = PurePosixPath(name).parts
+    return any(part.startswith(".") or part.lower() in SYSTEM_FILES for part in parts)

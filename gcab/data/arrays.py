@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from gcab.data.decode import from_pil, open_image, read_image, resized
+from gcab.data.decode import from_pil, image_dimensions, read_image, resized
 from gcab.errors import GcabError
 
 Images = Any  # a batch as numpy array or tensor, a sequence of PIL images, arrays or paths, or (to learn) a folder
@@ -17,6 +17,8 @@ Images = Any  # a batch as numpy array or tensor, a sequence of PIL images, arra
 
 def as_batch(images: Images) -> np.ndarray[Any, Any] | Sequence[Any]:
     """An array, or a sequence of single images; in both cases at least one."""
+    if isinstance(images, Image.Image):  # unlike an array, it cannot be mistaken for several
+        return [images]
     if isinstance(images, Tensor):
         images = _host_array(images)
     if isinstance(images, str) or not isinstance(images, Sequence | np.ndarray) or getattr(images, "ndim", 1) == 0:
@@ -40,8 +42,9 @@ def natural_size(images: Images) -> int:
     """A square size that suits the images: their short side, to the next multiple of 8, from 8 to 64 pixels."""
     first = as_batch(images)[0]
     if isinstance(first, str | Path):
-        first = open_image(Path(first))
-    shape = first.size if isinstance(first, Image.Image) else np.shape(first)
+        shape: Sequence[int] = image_dimensions(Path(first))
+    else:
+        shape = first.size if isinstance(first, Image.Image) else np.shape(first)
     side = min((part for part in shape if part not in (1, 3)), default=8)
     return int(min(64, max(8, 8 * round(side / 8))))
 

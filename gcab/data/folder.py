@@ -6,17 +6,29 @@ one image in five of each class is the test split, chosen by its relative path, 
 
 import csv
 import hashlib
+import logging
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from gcab.data.archive import IMAGE_SUFFIXES, cannot_open, existing_folder, given_root, image_files, listed
+from gcab.data.archive import (
+    LeftOut,
+    cannot_open,
+    existing_folder,
+    given_root,
+    image_files,
+    is_hidden,
+    listed,
+    looks_like_image,
+)
 from gcab.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset
 from gcab.data.decode import image_set
 from gcab.data.images import ImageSet, Split
 from gcab.errors import GcabError
 
+TRAIN = "train"
+FOR_TESTS = ("test", "val", "valid", "validation")  # folders beside `train`, in the order they are looked for
 COLUMNS = ("path", "label", "split")
 TEST_SHARE = 5  # one image in five
 
@@ -38,8 +50,8 @@ def load(root: Path | None, split: Split, size: int) -> ImageSet:
 
 
 def labelled_files(root: Path) -> tuple[list[Path], list[str]]:
-    """Every image of a folder with a subfolder per class, and the name of its class."""
-    classes = _class_folders(existing_folder(root, "folder"))
+    """Every image of a folder with a subfolder per class, and the name of its class; of a divided one, of `train`."""
+    classes = _class_folders(_to_learn_from(existing_folder(root, "folder")))
     pairs = [(file, name) for name in sorted(classes) for file in classes[name]]
     return [file for file, _ in pairs], [name for _, name in pairs]
 
@@ -48,32 +60,58 @@ def class_files(root: Path, name: str) -> list[Path]:
     """Every image of a class, in a folder of its own or in the subfolder of its name."""
     folder = existing_folder(root, "folder")
     own = [entry for entry in sorted(folder.iterdir()) if entry.is_dir() and as_read(entry.name) == as_read(name)]
-    files = image_files(own[0] if own else folder)
+    left_out = LeftOut()
+    files = image_files(own[0] if own else folder, left_out)
+    left_out.tell()
     if not files:
         raise GcabError(f"'{folder}' has no images: name the folder with those of '{name}'.")
     return files
 
 
 def _from_folder(root: Path) -> Divided:
-    test = next((root / name for name in ("test", "val") if (root / name).is_dir()), None)
-    if test is not None and (root / "train").is_dir():
-        return {"train": _class_folders(root / "train"), "test": _class_folders(test)}
+    test = next((root / name for name in FOR_TESTS if (root / name).is_dir()), None)
+    if test is not None and (root / TRAIN).is_dir():
+        return {"train": _class_folders(root / TRAIN), "test": _class_folders(test)}
     return _divide(_class_folders(root), root)
 
 
-def _class_folders(folder: Path) -> Classes:
+def _to_learn_from(root: Path) -> Path:
+    """The folder itself, or `train` in it where its other folders are for tests."""
+    names = {entry.name for entry in _entries(root) if entry.is_dir() and not is_hidden(entry.name)}
+    if TRAIN not in names or len(names) < 2 or not names <= {TRAIN, *FOR_TESTS}:
+        return root
+    others = listed([f"{name}/" for name in names - {TRAIN}])
+    if not any(entry.is_dir() and not is_hidden(entry.name) for entry in _entries(root / TRAIN)):
+        raise GcabError(
+            f"'{root}' holds {TRAIN}/ and {others} without class folders in them: put the images of each class in a "
+            "folder of its own."
+        )
+    logging.getLogger("gcab.data").warning(f"the photos of '{root}' are taken from {TRAIN}/; {others} left out.")
+    return root / TRAIN
+
+
+def _entries(folder: Path) -> list[Path]:
     try:
-        visible = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
+        return sorted(folder.iterdir())
     except OSError as problem:
         cannot_open(problem)
-    loose = [entry.name for entry in visible if entry.is_file() and entry.suffix.lower() in IMAGE_SUFFIXES]
+
+
+def _class_folders(folder: Path) -> Classes:
+    entries, left_out = _entries(folder), LeftOut()
+    visible = [entry for entry in entries if not is_hidden(entry.name)]
+    loose = [entry.name for entry in visible if entry.is_file() and looks_like_image(entry)]
+    for entry in entries:
+        if is_hidden(entry.name) or (not entry.is_dir() and entry.name not in loose):
+            left_out.add(entry.name)
     if loose:
         raise GcabError(f"'{folder}' holds images outside any class folder ({listed(loose)}): move them into one.")
     folders = [entry for entry in visible if entry.is_dir()]
     if not folders:
         raise GcabError(f"'{folder}' has no class folders: put the images of each class in a folder of its own.")
     _check_names(folder, [entry.name for entry in folders])
-    classes = {entry.name: image_files(entry) for entry in folders}
+    classes = {entry.name: image_files(entry, left_out) for entry in folders}
+    left_out.tell()
     empty = [name for name, images in classes.items() if not images]
     if empty:
         raise GcabError(f"'{folder}' has no images in the class folders {listed(empty)}: add some or remove them.")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from gcab.data.archive import existing_folder, image_files, listed, text_lines
+from gcab.data.archive import LeftOut, existing_folder, image_files, listed, text_lines
 from gcab.data.cache import decoded, fingerprint
 from gcab.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset
 from gcab.data.images import ImageSet, Split
@@ -33,7 +33,9 @@ def load(root: Path | None, split: Split, size: int, count: int = 100) -> ImageS
     missing = [name for name in classes if not (folder / name).is_dir()]
     if missing:
         raise GcabError(f"'{folder}' lacks the folders of {listed(missing)}, which classes.txt names: add them.")
-    of_class = [image_files(folder / name) for name in classes]
+    left_out = LeftOut()
+    of_class = [image_files(folder / name, left_out) for name in classes]
+    left_out.tell()
     empty = [name for name, files in zip(classes, of_class, strict=True) if not files]
     if empty:
         raise GcabError(f"'{folder}' has no images of {listed(empty)}: add some.")

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from gcab.classifier.model import Classifier
+from gcab.data.pictures import enough_for
 from gcab.errors import GcabError
 from gcab.export.exported import Exported
 from gcab.methods.method import Method
@@ -60,10 +61,13 @@ def export_onnx(
     With preprocessing the input is photos of any one size as Pillow opens them: bytes (n, height, width, 3).
     This is all it takes to run it:
 
-        import json, numpy, onnxruntime, PIL.Image
+        import json, numpy, onnxruntime, PIL.Image, PIL.ImageOps
         session = onnxruntime.InferenceSession("birds.onnx")
-        names = json.loads(session.get_modelmeta().custom_metadata_map["classes"])
-        photo = numpy.asarray(PIL.Image.open("some.jpg").convert("RGB"))[None]
+        metadata = session.get_modelmeta().custom_metadata_map
+        names, size = json.loads(metadata["classes"]), int(metadata["image_size"])
+        photo = PIL.Image.open("some.jpg")
+        photo.draft("RGB", (2 * size, 2 * size))  # a JPEG is scaled while it is decoded, as gcab does
+        photo = numpy.asarray(PIL.ImageOps.exif_transpose(photo).convert("RGB"))[None]
         logits, probabilities, unknown = session.run(None, {"images": photo})
         print(names[probabilities[0].argmax()], probabilities[0].max())
     """
@@ -112,6 +116,7 @@ def describe(model: Classifier, with_preprocessing: bool) -> dict[str, str]:
         "input": taken,
         "layout": "NHWC" if with_preprocessing else "NCHW",
         "image_size": str(size),
+        "jpeg": f"at 1/8, 1/4 or 1/2 of its size if that leaves {enough_for(size)} pixels a side; turned by EXIF",
         "mean": json.dumps(setting.mean),
         "std": json.dumps(setting.std),
         "temperature": repr(model.calibration.temperature),

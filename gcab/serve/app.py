@@ -13,6 +13,7 @@ from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
 from gcab.serve import schema
+from gcab.serve.batching import Turn
 from gcab.serve.gate import INTERNAL, Gate
 from gcab.serve.limits import RequestError, needing_room
 from gcab.serve.security import Door
@@ -142,7 +143,8 @@ def add_model_routes(api: FastAPI, service: Service) -> None:
 
     @api.get("/metrics", response_class=PlainTextResponse, summary="Counters for Prometheus")
     async def metrics() -> Response:
-        text = service.metrics.text(service.batcher.admitted, service.model.generation)
+        batcher = service.batcher
+        text = service.metrics.text(batcher.admitted, service.model.generation, batcher.decoders.ended)
         return Response(text, media_type="text/plain; version=0.0.4")
 
 
@@ -160,9 +162,10 @@ def add_predict(api: FastAPI, service: Service) -> None:
         async with uploads(request, "images", service.limits.images) as files:
             model = service.model  # the whole request is answered by it, also if a lesson ends meanwhile
             with service.batcher.admit(len(files)):
+                turn = service.batcher.turn()
                 try:
                     async with asyncio.timeout(service.limits.answer_seconds):
-                        found = await asyncio.gather(*(one(model, file, top, attention) for file in files))
+                        found = await asyncio.gather(*(one(model, file, top, attention, turn) for file in files))
                 except TimeoutError:
                     raise RequestError(
                         503, "the answer took too long: try again with fewer or smaller images."
@@ -176,11 +179,12 @@ def add_predict(api: FastAPI, service: Service) -> None:
         return JSONResponse({"model": answered, "predictions": [answer for answer, _ in found]})
 
     async def one(
-        model: ServedModel, file: UploadFile, top: int, attention: bool
+        model: ServedModel, file: UploadFile, top: int, attention: bool, turn: Turn
     ) -> tuple[dict[str, Any], RequestError | None]:
         name = plain_name(file.filename)
         try:
-            return model.answer(name, await service.batcher.scores(model, file.file, name, attention), top), None
+            scores = await service.batcher.scores(model, file.file, name, attention, turn)
+            return model.answer(name, scores, top), None
         except RequestError as problem:
             return {"file": name, "error": problem.sentence}, problem
 

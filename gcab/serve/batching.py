@@ -5,18 +5,20 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import IO
 
 import torch
 from torch import Tensor
 
-from gcab.serve.limits import Limits, busy
+from gcab.serve.decoding import Decoders
+from gcab.serve.limits import Limits, RequestError, busy
 from gcab.serve.metrics import Metrics
 from gcab.serve.photos import decode_photo
 from gcab.serve.served import Scores, ServedModel
 
-DECODERS = 2  # threads; Pillow decodes without the interpreter lock
+DECODERS = 2  # processes, each with a thread here that waits for it
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,16 @@ class Waiting:
     scores: "asyncio.Future[Scores]"
 
 
+class Turn:
+    """One request's share of the decoders: it never holds all that is waiting, and its time has an end."""
+
+    def __init__(self, seconds: float) -> None:
+        self.places, self.left = asyncio.Semaphore(DECODERS), seconds
+
+    def spend(self, seconds: float) -> None:
+        self.left -= seconds
+
+
 class Batcher:
     """A queue of bounded length in front of one thread that runs the network."""
 
@@ -36,19 +48,22 @@ class Batcher:
         self.limits, self.metrics = limits, metrics
         self.admitted = 0  # images that are decoded, wait or are in the network
         self.queue: asyncio.Queue[Waiting] = asyncio.Queue()  # its length is bounded by `admit`
-        self.decoders = ThreadPoolExecutor(DECODERS, "decode")
+        self.decoders = Decoders(DECODERS, limits)
+        self.decoding = ThreadPoolExecutor(DECODERS, "decode")
         self.network = ThreadPoolExecutor(1, "network")
         self.worker: asyncio.Task[None] | None = None
 
     def start(self) -> None:
+        self.decoders.start()
         self.worker = asyncio.create_task(self.work())
 
     async def stop(self) -> None:
         if self.worker is not None:
             self.worker.cancel()
             await asyncio.wait([self.worker])
-        for pool in (self.decoders, self.network):
+        for pool in (self.decoding, self.network):
             pool.shutdown(wait=False, cancel_futures=True)
+        self.decoders.close()
 
     @contextmanager
     def admit(self, count: int) -> Iterator[None]:
@@ -61,13 +76,24 @@ class Batcher:
         finally:
             self.admitted -= count
 
-    async def scores(self, model: ServedModel, file: IO[bytes], name: str, attention: bool) -> Scores:
+    def turn(self) -> Turn:
+        return Turn(self.limits.request_seconds)
+
+    async def scores(
+        self, model: ServedModel, file: IO[bytes], name: str, attention: bool, turn: Turn | None = None
+    ) -> Scores:
         """What the network says about one image file; `RequestError` if it is none."""
-        loop = asyncio.get_running_loop()
-        pixels = await loop.run_in_executor(self.decoders, decode_photo, file, name, model.image_size, self.limits)
-        waiting = Waiting(model, pixels, attention, loop.create_future())
+        pixels = await self.decoded(file, name, model.image_size, turn or self.turn())
+        waiting = Waiting(model, pixels, attention, asyncio.get_running_loop().create_future())
         self.queue.put_nowait(waiting)
         return await waiting.scores
+
+    async def decoded(self, file: IO[bytes], name: str, size: int, turn: Turn) -> Tensor:
+        async with turn.places:
+            if turn.left <= 0:
+                raise RequestError(413, "the images of this request take too long: send fewer or smaller ones.")
+            work = partial(decode_photo, self.decoders, file, name, size, turn.spend)
+            return await asyncio.get_running_loop().run_in_executor(self.decoding, work)
 
     async def work(self) -> None:
         while True:

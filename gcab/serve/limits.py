@@ -17,7 +17,10 @@ class Limits:
     body_bytes: int = 32 * MEBI  # of one request
     archive_bytes: int = 512 * MEBI  # of the zip one teaches from
     buffered_bytes: int = 1024 * MEBI  # of the bodies of all requests at one time
-    pixels: int = 25_000_000  # of one image, known from its header before it is decoded
+    pixels: int = 25_000_000  # of one image as it is decoded, known from its header; a JPEG is scaled on the way
+    decoding_bytes: int = 192 * MEBI  # of memory for one image, estimated from its header and then enforced
+    decoding_seconds: float = 1.8  # of processor time for one image
+    request_seconds: float = 10.0  # of processor time for the images of one request
     scans: int = 100  # of a progressive JPEG: a small file can ask for the same pixels a million times
     images: int = 64  # in one request
     batch: int = 32  # images the network sees at once

@@ -50,7 +50,7 @@ class Metrics:
         self.requests[route, method, status] += 1
         self.latency.setdefault(route, Histogram(SECONDS)).observe(seconds)
 
-    def text(self, queued: int, generation: int) -> str:
+    def text(self, queued: int, generation: int, ended: int = 0) -> str:
         requests = [
             f'gcab_requests_total{{route="{route}",method="{method}",status="{status}"}} {count}'
             for (route, method, status), count in sorted(self.requests.items())
@@ -71,6 +71,12 @@ class Metrics:
                 "histogram",
                 "Images the network saw at once.",
                 self.batches.lines("gcab_batch_images"),
+            ),
+            (
+                "gcab_decoders_ended_total",
+                "counter",
+                "Decoding processes that an image has brought down.",
+                [f"gcab_decoders_ended_total {ended}"],
             ),
             _gauge("gcab_queue_images", "Images decoded or waiting for the network.", queued),
             _gauge("gcab_requests_under_way", "Requests not answered yet.", self.under_way),

@@ -9,6 +9,7 @@ from typing import Any
 from gcab.classifier.model_folder import ModelFolder
 from gcab.errors import GcabError
 from gcab.serve.batching import Batcher
+from gcab.serve.decoding import Decoders
 from gcab.serve.limits import Limits, RequestError
 from gcab.serve.metrics import Metrics
 from gcab.serve.served import Inference, ServedModel
@@ -54,6 +55,10 @@ class Service:
     @property
     def image_size(self) -> int:
         return self.model.image_size
+
+    @property
+    def decoders(self) -> Decoders:
+        return self.batcher.decoders
 
     def recorded_accuracy(self) -> float | None:
         return self.model.recorded_accuracy()

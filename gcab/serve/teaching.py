@@ -16,6 +16,7 @@ from typing import IO, Any, Literal, Protocol
 from gcab.classifier.model_folder import ModelFolder
 from gcab.errors import GcabError
 from gcab.serve.archive import unpack
+from gcab.serve.decoding import Decoders
 from gcab.serve.limits import Limits, RequestError, needing_room
 from gcab.serve.photos import check_readable
 from gcab.serve.wording import without_paths
@@ -35,6 +36,9 @@ class Place(Protocol):
 
     @property
     def image_size(self) -> int: ...
+
+    @property
+    def decoders(self) -> Decoders: ...
 
     def recorded_accuracy(self) -> float | None: ...
 
@@ -98,7 +102,7 @@ class Teacher:
         """The lesson, to its good or bad end; `kept` then removes the photos, and the copy with its checkpoints."""
         state: Literal["done", "failed"] = "failed"
         try:
-            await asyncio.to_thread(check_readable, photos, self.place.image_size)
+            await asyncio.to_thread(check_readable, photos, self.place.image_size, self.place.decoders)
             await self.run(work)
             with refusing(work.copy.path, work.folder.path):
                 await asyncio.to_thread(work.hand_over)

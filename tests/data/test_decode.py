@@ -12,8 +12,15 @@ import pytest
 import torch
 from PIL import Image, TiffImagePlugin
 
-from gcab.data.decode import decode_many, from_pil, open_image, read_image, resized
+from gcab.data.containers.contents import Bounds
+from gcab.data.decode import decode_many, from_pil, read_image, resized
+from gcab.data.pictures import examine, load
 from gcab.errors import GcabError
+
+
+@pytest.fixture(autouse=True)
+def _every_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GCAB_FORMATS", "tiff,ppm")
 
 
 def flat(mode: str, colour: object, size: tuple[int, int] = (6, 4)) -> Image.Image:
@@ -94,7 +101,8 @@ def test_exif_orientation_is_applied_once(tmp_path: Path) -> None:
     upright = read_image(path, 8)[0]
     assert upright[:4].min() == 255
     assert upright[4:].max() == 0
-    assert torch.equal(from_pil(open_image(path), 8)[0], upright)
+    with Image.open(path) as image:
+        assert torch.equal(from_pil(image, 8)[0], upright)
 
 
 def test_short_side_is_scaled_and_the_centre_kept() -> None:
@@ -113,9 +121,10 @@ def test_reduced_jpeg_decoding_looks_like_full_decoding(tmp_path: Path) -> None:
     ramp = np.linspace(0, 255, 1024).astype(np.uint8)
     image = Image.fromarray(np.stack([np.broadcast_to(ramp, (512, 1024))] * 3, axis=2))
     path = saved(tmp_path / "large.jpg", image, quality=95)
-    difference = read_image(path, 16).float() - from_pil(open_image(path), 16).float()
-    assert open_image(path).size == (1024, 512)
-    assert open_image(path, enough=32).size == (128, 64)
+    with Image.open(path) as whole:
+        difference = read_image(path, 16).float() - from_pil(whole, 16).float()
+        assert whole.size == (1024, 512)
+    assert load(examine(path.read_bytes(), "large", Bounds(), 32), "large", 32).size == (128, 64)
     assert difference.abs().max() <= 2
 
 
@@ -221,7 +230,7 @@ def test_what_no_reader_foresaw_is_said_like_any_other_damage(tmp_path: Path, mo
     def surprised(*_: object) -> Image.Image:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr("gcab.data.decode._rgb", surprised)
+    monkeypatch.setattr("gcab.data.pictures._rgb", surprised)
     with pytest.raises(GcabError, match=r"a\.png is damaged or cut short \(by zero\)"):
         read_image(saved(tmp_path / "a.png", flat("L", 3)), 4)
 

@@ -107,19 +107,52 @@ def test_any_mode_and_size(tmp_path: Path) -> None:
     assert len(load(tmp_path, "train", 6).images) + len(load(tmp_path, "test", 6).images) == 9
 
 
-def test_files_that_are_no_images_are_named(animals: Path) -> None:
+def test_files_that_are_no_images_are_named_once_and_left_out(animals: Path, caplog: pytest.LogCaptureFixture) -> None:
+    before = load(animals, "train", 4)
+    assert not caplog.messages
     (animals / "cat" / "notes.txt").write_text("x")
     (animals / "cat" / "old" / "more").mkdir(parents=True)
     (animals / "cat" / "old" / "more" / "a.xls").write_text("x")
-    with pytest.raises(GcabError, match=r"cat' holds files that are no images \(notes\.txt, old/more/a\.xls\)"):
-        load(animals, "train", 4)
+    (animals / "__MACOSX" / "cat").mkdir(parents=True)
+    assert torch.equal(load(animals, "train", 4).images, before.images)
+    named = f"__MACOSX, {Path('cat/notes.txt')}, {Path('cat/old/more/a.xls')}"
+    assert caplog.messages == [f"3 files left out, as no images or hidden: {named}."]
 
 
-def test_long_lists_are_cut(animals: Path) -> None:
+def test_long_lists_are_cut(animals: Path, caplog: pytest.LogCaptureFixture) -> None:
     for index in range(9):
         (animals / "cat" / f"{index}.txt").write_text("x")
-    with pytest.raises(GcabError, match=r"3\.txt, 4\.txt and 4 more\)"):
-        load(animals, "train", 4)
+    load(animals, "train", 4)
+    assert caplog.messages[0].startswith("9 files left out")
+    assert caplog.messages[0].endswith("3.txt, cat/4.txt and 4 more.")
+
+
+def test_pictures_are_known_by_how_they_begin(animals: Path) -> None:
+    before = len(load(animals, "train", 4).images) + len(load(animals, "test", 4).images)
+    (animals / "cat" / "0.png").rename(animals / "cat" / "zero")
+    (animals / "cat" / "1.png").rename(animals / "cat" / "one.picture")
+    assert len(load(animals, "train", 4).images) + len(load(animals, "test", 4).images) == before
+
+
+@pytest.mark.parametrize("other", ["val", "valid", "validation", "test"])
+def test_a_divided_folder_is_learned_from_its_training_part(
+    animals: Path, tmp_path: Path, other: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(animals, tmp_path / "divided" / "train")
+    picture(tmp_path / "divided" / other / "cow" / "1.png")
+    files, names = labelled_files(tmp_path / "divided")
+    assert set(names) == {"cat", "dog"}
+    assert all("train" in file.parts for file in files)
+    assert caplog.messages == [f"the photos of '{tmp_path / 'divided'}' are taken from train/; {other}/ left out."]
+
+
+def test_a_division_without_classes_is_refused(tmp_path: Path) -> None:
+    for name in ("train", "val"):
+        picture(tmp_path / name / "1.png")
+    with pytest.raises(GcabError, match="holds train/ and val/ without class folders in them"):
+        labelled_files(tmp_path)
+    picture(tmp_path / "bus" / "1.png")  # a train among other vehicles
+    assert set(labelled_files(tmp_path)[1]) == {"bus", "train", "val"}
 
 
 def test_bad_image_is_named(animals: Path) -> None:

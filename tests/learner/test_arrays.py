@@ -44,6 +44,11 @@ def test_every_form_gives_the_same_bytes(images: Any) -> None:
     assert torch.equal(converted, EXPECTED)
 
 
+def test_a_single_picture_is_a_batch_of_one() -> None:
+    assert torch.equal(as_images(Image.fromarray(COLOUR[0]), 8), EXPECTED[:1])
+    assert natural_size(Image.fromarray(COLOUR[0])) == 8
+
+
 def test_paths(tmp_path: Path) -> None:
     paths = files(tmp_path)
     for given in (paths, [str(path) for path in paths], np.array([str(path) for path in paths])):
@@ -115,7 +120,6 @@ def test_a_size_that_suits_pictures() -> None:
         (None, "not NoneType"),
         ("cat.png", "not str"),
         (Path("cat.png"), "not PosixPath"),
-        (Image.new("RGB", (8, 8)), "not Image"),
         (torch.tensor(3), "not ndarray"),
         (iter(COLOUR), "not iterator"),
         (COLOUR[0], r"not \(8, 8, 3\): put a single image in a list"),

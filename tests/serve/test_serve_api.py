@@ -258,7 +258,7 @@ def test_metrics(folder: Path) -> None:
     assert samples["gcab_model_generation"] == "2"
     assert 10**6 < int(samples["process_resident_memory_bytes"]) <= int(samples["gcab_peak_memory_bytes"])
     names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
-    assert len(names) == 9
+    assert len(names) == 10
 
 
 @pytest.mark.parametrize("path", ["/model", "/metrics", "/openapi.json", "/teach", "/nothing"])

@@ -14,6 +14,7 @@ from helpers.serving import class_folders, photo
 from PIL import Image
 
 from gcab.serve.archive import unpack
+from gcab.serve.decoding import Decoders
 from gcab.serve.limits import Limits, RequestError
 from gcab.serve.photos import check_photo, decode_photo
 from gcab.serve.wording import plain_name, without_paths
@@ -266,7 +267,8 @@ def image_bytes(image: Image.Image, kind: str, **options: object) -> bytes:
     return stream.getvalue()
 
 
-def test_photos_that_would_take_long() -> None:
+def test_photos_that_would_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GCAB_FORMATS", "tiff,ppm")
     black = Image.new("L", (64, 64))
     other = Image.new("L", (64, 64), 9)
     cases = {
@@ -280,10 +282,12 @@ def test_photos_that_would_take_long() -> None:
         with pytest.raises(RequestError) as problem:
             check_photo(io.BytesIO(content), "the photo", Limits(pixels=10**6))
         assert part in problem.value.sentence
+    decoders = Decoders(1, Limits())
     for kind in ("PNG", "JPEG", "GIF", "TIFF", "BMP", "WEBP", "PPM"):
-        assert decode_photo(io.BytesIO(image_bytes(black, kind)), "p", 8, Limits()).shape == (3, 8, 8)
+        assert decode_photo(decoders, io.BytesIO(image_bytes(black, kind)), "p", 8).shape == (3, 8, 8)
     with pytest.raises(RequestError, match="floating-point"):
-        decode_photo(io.BytesIO(image_bytes(Image.new("F", (8, 8)), "TIFF")), "p", 8, Limits())
+        decode_photo(decoders, io.BytesIO(image_bytes(Image.new("F", (8, 8)), "TIFF")), "p", 8)
+    decoders.close()
 
 
 def test_gigantic_claims() -> None:
