@@ -40,10 +40,8 @@ def load(root: Path | None, split: Split, size: int) -> ImageSet:
     """Read one split; classes are sorted by name and the same for both splits."""
     place = given_root(root, "folder")
     is_table = place.is_file() and place.suffix.lower() == ".csv"
-    if is_table:
-        divided = _from_table(place)
-    else:  # what is left out is told with the first of the two splits
-        divided = _from_folder(existing_folder(place, "folder"), quiet=split == "test")
+    told = split == "test"  # what is left out was told with the training images
+    divided = _from_table(place) if is_table else _from_folder(existing_folder(place, "folder"), quiet=told)
     one_sided = divided["train"].keys() ^ divided["test"].keys()
     if one_sided:
         raise GcabError(f"'{place}' lacks training or test images of {listed(one_sided)}: add some of both.")
