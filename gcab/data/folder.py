@@ -40,7 +40,8 @@ def load(root: Path | None, split: Split, size: int) -> ImageSet:
     """Read one split; classes are sorted by name and the same for both splits."""
     place = given_root(root, "folder")
     is_table = place.is_file() and place.suffix.lower() == ".csv"
-    divided = _from_table(place) if is_table else _from_folder(existing_folder(place, "folder"))
+    told = split == "test"  # what is left out was told with the training images
+    divided = _from_table(place) if is_table else _from_folder(existing_folder(place, "folder"), quiet=told)
     one_sided = divided["train"].keys() ^ divided["test"].keys()
     if one_sided:
         raise GcabError(f"'{place}' lacks training or test images of {listed(one_sided)}: add some of both.")
@@ -68,11 +69,11 @@ def class_files(root: Path, name: str) -> list[Path]:
     return files
 
 
-def _from_folder(root: Path) -> Divided:
+def _from_folder(root: Path, quiet: bool) -> Divided:
     test = next((root / name for name in FOR_TESTS if (root / name).is_dir()), None)
     if test is not None and (root / TRAIN).is_dir():
-        return {"train": _class_folders(root / TRAIN), "test": _class_folders(test)}
-    return _divide(_class_folders(root), root)
+        return {"train": _class_folders(root / TRAIN, quiet), "test": _class_folders(test, quiet)}
+    return _divide(_class_folders(root, quiet), root)
 
 
 def _to_learn_from(root: Path) -> Path:
@@ -97,7 +98,7 @@ def _entries(folder: Path) -> list[Path]:
         cannot_open(problem)
 
 
-def _class_folders(folder: Path) -> Classes:
+def _class_folders(folder: Path, quiet: bool = False) -> Classes:
     entries, left_out = _entries(folder), LeftOut()
     visible = [entry for entry in entries if not is_hidden(entry.name)]
     loose = [entry.name for entry in visible if entry.is_file() and looks_like_image(entry)]
@@ -111,7 +112,8 @@ def _class_folders(folder: Path) -> Classes:
         raise GcabError(f"'{folder}' has no class folders: put the images of each class in a folder of its own.")
     _check_names(folder, [entry.name for entry in folders])
     classes = {entry.name: image_files(entry, left_out) for entry in folders}
-    left_out.tell()
+    if not quiet:
+        left_out.tell()
     empty = [name for name, images in classes.items() if not images]
     if empty:
         raise GcabError(f"'{folder}' has no images in the class folders {listed(empty)}: add some or remove them.")

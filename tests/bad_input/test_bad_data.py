@@ -9,6 +9,8 @@ from PIL import Image
 
 CLASSES = [f"class{number}" for number in range(4)]
 
+from gcab.cli.main import main
+
 
 @pytest.fixture
 def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -94,9 +96,10 @@ def test_a_class_without_images(photos: Path, capsys: pytest.CaptureFixture[str]
     assert "no images in the class folders nothing" in refused(capsys, photos)
 
 
-def test_a_text_file_among_the_images(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_text_file_among_the_images_is_left_out(photos: Path, caplog: pytest.LogCaptureFixture) -> None:
     (photos / "class1" / "notes.txt").write_text("holiday")
-    assert "holds files that are no images (notes.txt)" in refused(capsys, photos)
+    assert main(["train", "folder/2", "--data", str(photos), "--dry-run"]) == 0
+    assert caplog.messages == ["1 file left out, as no images or hidden: class1/notes.txt."]
 
 
 def test_a_class_with_one_image(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
