@@ -17,8 +17,8 @@ from gcab.runs.experiment import run_path
 from gcab.runs.folder import RunFolder
 from gcab.runs.lock import RunLock
 
-SHORT = {"training.epochs": 2, "training.batch_size": 48, "training.warmup_epochs": 1}
-TRAIN = ["train", "digits/2", "--device", "cpu", *train_flags("gcab", SHORT)]
+SHORT = {"encoder.blocks": 2, "encoder.mlp_ratio": 4.0, "training.epochs": 2, "training.batch_size": 48}
+TRAIN = ["train", "digits/2", "--device", "cpu", *train_flags("gcab", {**SHORT, "training.warmup_epochs": 1})]
 
 
 def folder_of(runs: Path) -> Path:

@@ -2,7 +2,7 @@
 
 import gc
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -28,6 +28,7 @@ CLASSES = tuple(f"shape {label}" for label in range(6))
 IMAGE_SIZE = 8
 BUFFER = 7  # images, for methods that store some
 BUDGETS = {"buffer": BUFFER, "distillation_steps": 20, "features": 64}  # of methods that have such an option
+TOGETHER = 4  # options that are changed at once
 EYE = 64  # features, where a profile has an eye
 SMALL: dict[str, Any] = {
     **TINY,
@@ -46,7 +47,7 @@ SMALL: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Case:
-    """A method under a profile with at most one option turned from its default."""
+    """A method under a profile, with options turned from their defaults."""
 
     method: str
     profile: str
@@ -71,14 +72,35 @@ def profile_cases() -> list[Case]:
 
 
 def switch_cases() -> list[Case]:
-    """Every choice among the options of every method, turned one at a time."""
+    """Every choice among the options of every method, one at a time, but several where another method has them, too."""
     cases = []
-    for name in methods():
-        for key, kind, value in leaves(resolve("digits/3", name, "official")):
-            if key.startswith("options."):
-                values = get_args(kind) if get_origin(kind) is Literal else [True, False] if kind is bool else []
-                cases += [Case(name, "official", {key: other}) for other in values if other != value]
+    for name, kind in methods().items():
+        parents = [other for other in methods().values() if other is not kind and issubclass(kind, other)]
+        known = {field.name for other in parents for field in fields(other.Options)}
+        inherited = []
+        for key, value in switches(name):
+            if key.split(".")[1] in known:
+                inherited.append((key, value))
+            else:
+                cases.append(Case(name, "official", {key: value}))
+        cases += [Case(name, "official", group) for group in groups(inherited)]
     return cases
+
+
+def switches(method: str) -> list[tuple[str, Any]]:
+    """Options with every value but the one they have."""
+    found = []
+    for key, kind, value in leaves(resolve("digits/3", method, "official")):
+        if key.startswith("options."):
+            values = get_args(kind) if get_origin(kind) is Literal else [True, False] if kind is bool else []
+            found += [(key, other) for other in values if other != value]
+    return found
+
+
+def groups(switched: list[tuple[str, Any]]) -> list[dict[str, Any]]:
+    """A few options at a time that lie far apart in the list, as neighbours tend to depend on each other."""
+    count = -(-len(switched) // TOGETHER)
+    return [dict(switched[first::count]) for first in range(count)]
 
 
 def labelled_images(per_class: int, seed: int) -> ImageSet:
