@@ -46,7 +46,7 @@ def prepare(
 ) -> tuple[Gcab, RunConfig]:
     """The teacher and the settings of its student; what cannot be distilled is refused before any work."""
     if not isinstance(method, Gcab):
-        raise GcabError(f"a model of the method {config.method} has no passes to distil: only gcab has.")
+        raise GcabError(f"a model of the method {config.method} has no passes to distill: only gcab has.")
     known = distillation_settings(config.profile)
     for key in settings or {}:
         if key == CAPACITY:
@@ -57,7 +57,7 @@ def prepare(
     if isinstance(method, GcabFast) and method.uses(capacity):
         raise GcabError(
             f"this model is one pass with a capacity of {percent(capacity)} % already: "
-            "to distil it once more would gain nothing, unless to another --capacity."
+            "to distill it once more would gain nothing, unless to another --capacity."
         )
     own = {} if isinstance(method, GcabFast) else known  # a student has chosen before
     return method, override(changed, {**own, **(settings or {})})
@@ -70,7 +70,7 @@ def distillation_settings(profile: str) -> dict[str, Any]:
     return {key: value for key, _, value in leaves(options, "options.") if key not in of_run and key != CAPACITY}
 
 
-def distil(teacher: Gcab, config: RunConfig, images: Tensor, watch: Watch = ignore) -> tuple[GcabFast, float]:
+def student_of(teacher: Gcab, config: RunConfig, images: Tensor, watch: Watch = ignore) -> tuple[GcabFast, float]:
     """The student that the settings ask for, and how far it is from the teacher, which is not touched."""
     with suitable_threads(teacher.network.gate_in.used.device, config.features_per_batch()):
         student = distill(teacher, images, config.options, config.seed, watch)
@@ -131,7 +131,7 @@ def unmeasured(folder: Path, run: RunFolder) -> bool:
     return bool(description["config"]["method"] == METHOD and description["tasks"] == run.tasks)
 
 
-def distil_run(
+def distill_run(
     run: RunFolder,
     root: Path | None,
     capacity: float,
@@ -152,7 +152,7 @@ def distil_run(
     tasks = data.scenario.tasks[: len(description["tasks"])]
     images = data.scenario.open(tasks[-1], data.train).train().images
     started = time.perf_counter()
-    student, distance = distil(teacher, changed, images, watch)
+    student, distance = student_of(teacher, changed, images, watch)
     seconds = time.perf_counter() - started
     figures = {
         **environment(),
@@ -215,7 +215,7 @@ def departs(measured: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
 
 
 def departure(figures: Mapping[str, Any]) -> str | None:
-    """Says so in a sentence, of what `distil_run` measured."""
+    """Says so in a sentence, of what `distill_run` measured."""
     if not departs(figures["gcab"], figures["recorded"]):
         return None
     now = " and ".join(f"{title} {figures['gcab'][name]:.2f} %" for name, title in SHOWN.items())
@@ -240,12 +240,12 @@ def distilled(
     """
     teacher, config = prepare(model.method, model.config, capacity, settings)
     if labels is None:
-        return distil(teacher, config, pixels, watch)[0], config, model.calibration
+        return student_of(teacher, config, pixels, watch)[0], config, model.calibration
     if len(labels) != len(pixels):
         raise GcabError(f"{len(pixels)} images but {len(labels)} labels: give one label per image, or none.")
     data = TaskImages(pixels, labels_in(model, labels))
     train, held_out = data.divided(HELD_OUT if model.calibration.images else 0.0)
-    student, _ = distil(teacher, config, train.images, watch)
+    student, _ = student_of(teacher, config, train.images, watch)
     if held_out is None:
         return student, config, model.calibration
     logits = logits_of(student, held_out.images, model.device)

@@ -197,7 +197,7 @@ class Teaching:
         """Say what is about to happen and how long it will take."""
         lesson, material, held_out = self.lesson, self.lesson.material, self.lesson.material.held_out
         if self.skipped:
-            self.note(f"{len(self.skipped)} photos that cannot be read are left out")
+            self.note(f"left out, as they cannot be read: {len(self.skipped)} photo{'s' * (len(self.skipped) > 1)}")
         if held_out is None and self.share > 0:
             self.note("no class has five photos: none is held out, so the accuracy stays unknown")
         elif material.too_small:

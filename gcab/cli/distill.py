@@ -70,7 +70,7 @@ def of_run(verb: argparse.Namespace, data: Path | None, console: Console) -> Non
     """A table of both models and of what their heads reach alone, and where the new one is."""
     from rich.table import Table
 
-    from gcab.classifier.distillation import METHOD, departure, distil_run, percent
+    from gcab.classifier.distillation import METHOD, departure, distill_run, percent
     from gcab.model.referee import HEADS
     from gcab.parallel.devices import choose_device
     from gcab.report.logs import check_log
@@ -79,7 +79,7 @@ def of_run(verb: argparse.Namespace, data: Path | None, console: Console) -> Non
     run, device = RunFolder.open(verb.model), choose_device(verb.device)
     check_log(run)
     with WorkDisplay(console, f"{verb.model}  distilling") as watch:
-        figures = distil_run(run, data, verb.capacity, verb.out, device, settings_of(verb.set), verb.command, watch)
+        figures = distill_run(run, data, verb.capacity, verb.out, device, settings_of(verb.set), verb.command, watch)
     table = Table(box=None, pad_edge=False)
     table.add_column("model")
     for heading in ("ACC_TAG", "ACC_TAW", "parameters", "bytes"):

@@ -147,7 +147,7 @@ def show(jobs: "list[Job]", now: "list[Job]", data: Path | None, console: Consol
         uncounted += steps is None
         total += steps or 0
         counted = "? steps" if steps is None else f"{steps:,} steps left"
-        if job in now and (distillations := len(job.to_distil(run) if (run := job.run()) else job.capacities)):
+        if job in now and (distillations := len(job.to_distill(run) if (run := job.run()) else job.capacities)):
             counted += f" and {distillations} distillation{'s' * (distillations > 1)}"
         state = job.state() if job in now else "not now"
         epochs = in_epochs(job.config.training.epochs)

@@ -33,7 +33,7 @@ class Lwf(Regularised):
     """L = CE(new head) + λ T² KL(softmax(z⁻ / T) ‖ softmax(z_old / T)); nothing is stored between tasks."""
 
     Options: ClassVar[type[Any]] = LwfOptions
-    summary = "learning without forgetting: distils the old classes' answers on new images; stores no image"
+    summary = "learning without forgetting: distills the old classes' answers on new images; stores no image"
     options: LwfOptions
 
     def __init__(self, setting: Setting, options: LwfOptions) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from gcab.classifier.distillation import departure, distil_run, distillation_settings, fast_folder, percent
+from gcab.classifier.distillation import departure, distill_run, distillation_settings, fast_folder, percent
 from gcab.config import Overrides, RunConfig, leaves, override, resolve
 from gcab.data.registry import dataset
 from gcab.data.scenario import Scenario
@@ -44,7 +44,7 @@ class Job:
         """The run as far as it has come, if it was started."""
         return RunFolder.open(self.path) if is_run(self.path) else None
 
-    def to_distil(self, run: RunFolder) -> list[float]:
+    def to_distill(self, run: RunFolder) -> list[float]:
         """The capacities that are missing, or were made with other settings, which do not matter to a clock."""
         found = distillations(run)
         wanted = {key.removeprefix(OPTIONS): value for key, value in self.distillation.items()}
@@ -61,7 +61,7 @@ class Job:
             return "not started"
         if not run.final():
             return f"{len(run.records('task'))} of {len(run.tasks)} tasks learned"
-        missing = len(self.to_distil(run))
+        missing = len(self.to_distill(run))
         return f"{missing} of {len(self.capacities)} distillations to do" if missing else "finished"
 
 
@@ -161,7 +161,7 @@ def run_jobs(jobs: Sequence[Job], root: Path | None, device: torch.device, conso
 
 
 def run_job(job: Job, root: Path | None, device: torch.device, console: Console, title: str, command: str) -> None:
-    """Train, distil and time what is missing."""
+    """Train, distill and time what is missing."""
     run = job.run()
     if run is None or not run.final():
         train(job, root, device, console, title, command)
@@ -169,13 +169,13 @@ def run_job(job: Job, root: Path | None, device: torch.device, console: Console,
         run = RunFolder.open(job.path)
     else:
         say(console, f"{title}: finished before")
-    for capacity in job.to_distil(run):
+    for capacity in job.to_distill(run):
         out, settings = fast_folder(run, capacity), job.distillation
         if out.exists():
             say(console, f"{title}: {out.name} was made with other settings and is made again")
         with WorkDisplay(console, f"{title}: distilling to {percent(capacity)} %") as watch:
             check_log(run)
-            figures = distil_run(run, root, capacity, out, device, settings, command, watch)
+            figures = distill_run(run, root, capacity, out, device, settings, command, watch)
         accuracy, seconds = figures["gcab-fast"]["acc_tag"], figures["seconds"]
         say(console, f"{title}: distilled to {percent(capacity)} %: ACC_TAG {accuracy:.2f} % ({seconds:.0f} s)")
         if sentence := departure(figures):

@@ -7,9 +7,9 @@ from helpers.commands import QUICK, refusal
 from helpers.photos import make_photos
 from PIL import Image
 
-CLASSES = [f"class{number}" for number in range(4)]
-
 from gcab.cli.main import main
+
+CLASSES = [f"class{number}" for number in range(4)]
 
 
 @pytest.fixture

@@ -298,7 +298,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever begins to distil has looked too late."""
+    """Whoever begins to distill has looked too late."""
 
     def distill(*_: object) -> None:
         raise AssertionError("the work has begun")
@@ -393,13 +393,13 @@ def test_the_capacity_is_no_setting(
 def test_one_pass_is_distilled_only_to_another_capacity(
     model: Path, photos: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    distil = (model, photos / "week2", *QUICK)
-    assert main(["distill", *map(str, distil)]) == 0
+    distill = (model, photos / "week2", *QUICK)
+    assert main(["distill", *map(str, distill)]) == 0
     before = contents(model)
-    assert "this model is one pass with a capacity of 80 % already" in refused(capsys, *distil)
-    assert "of 80 % already" in refused(capsys, *distil, "--out", model.with_name("fast"))
+    assert "this model is one pass with a capacity of 80 % already" in refused(capsys, *distill)
+    assert "of 80 % already" in refused(capsys, *distill, "--out", model.with_name("fast"))
     assert contents(model) == before
-    assert main(["distill", *map(str, distil), "--capacity", "0.6"]) == 0
+    assert main(["distill", *map(str, distill), "--capacity", "0.6"]) == 0
     assert ContinualClassifier.load(model, "cpu").generation == 4
     lesson = ["learn", str(model), str(photos / "week3"), "--epochs", "1", "--device", "cpu", "--progress", "none"]
     assert main(lesson) == 0
@@ -472,7 +472,7 @@ def test_what_cannot_be_distilled_is_refused(
     plain = ContinualClassifier("finetune", epochs=1, device="cpu", settings=PLAIN).learn(photos / "week1")
     plain.save(tmp_path / "plain")
     sentence = refused(capsys, tmp_path / "plain", "--data", photos / "week1", "--out", tmp_path / "out")
-    assert "method finetune has no passes to distil" in sentence
+    assert "method finetune has no passes to distill" in sentence
     assert not (tmp_path / "out").exists()
 
 

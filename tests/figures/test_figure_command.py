@@ -194,11 +194,11 @@ def test_a_distillation_with_other_settings_is_made_again(copied: Path, capsys: 
     code = main(["distill", str(with_pfr.path), "--device", "cpu", "--set", "options.distillation_steps=3"])
     assert code == 0
     capsys.readouterr()
-    assert job.to_distil(with_pfr) == [1.0]
+    assert job.to_distill(with_pfr) == [1.0]
     same = Job("one", job.config, job.path, (0.8,), {"options.distillation_steps": 3}, timed=False)
     other = Job("one", job.config, job.path, (0.8,), {"options.distillation_steps": 4}, timed=False)
-    assert (same.to_distil(with_pfr), same.state()) == ([], "finished")
-    assert other.to_distil(with_pfr) == [0.8]
+    assert (same.to_distill(with_pfr), same.state()) == ([], "finished")
+    assert other.to_distill(with_pfr) == [0.8]
 
 
 def test_given_runs_alone_are_drawn_and_a_results_folder_can_be_drawn_again(
@@ -406,8 +406,8 @@ def test_a_clock_takes_any_student_and_others_say_when_they_make_one_again(
     assert main(["distill", str(run.path), "--device", "cpu", "--set", "options.distillation_steps=3"]) == 0
     job = Job("one", jobs_of("embedding", copied, "digits/2")[1].config, run.path, (0.8,), {}, timed=True)
     wanting = replace(job, distillation={"options.distillation_steps": 2})
-    assert wanting.to_distil(run) == []
-    assert replace(wanting, timed=False).to_distil(run) == [0.8]
+    assert wanting.to_distill(run) == []
+    assert replace(wanting, timed=False).to_distill(run) == [0.8]
     capsys.readouterr()
     run_job(replace(wanting, timed=False), None, torch.device("cpu"), Console(width=200), "title", "")
     assert "title: fast-80 was made with other settings and is made again" in capsys.readouterr().out

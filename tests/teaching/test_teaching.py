@@ -158,7 +158,7 @@ def test_what_programs_are_told(model: Path, photos: Path) -> None:
 
 
 def test_programs_are_told_how_far_a_long_end_is(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """GCAB-Fast distils after the last epoch: that is announced, counted and followed."""
+    """GCAB-Fast distills after the last epoch: that is announced, counted and followed."""
     short = {"options.distillation_steps": 400, "options.views": 1}
     rehearsed: list[float] = []
     rehearse = GcabFast.rehearse
