@@ -23,15 +23,13 @@ ITERATIONS, RESTART = 200, 25  # of the search for v, which is exact to rounding
 
 @dataclass(frozen=True)
 class GemOptions(AgemOptions):
-    """The authors' values; all stored images are looked at in each step, so `replay` has no meaning."""
+    """The authors' values; with `replay` 0 all stored images are looked at in each step, as published."""
 
     strength: float = 0.5  # γ: how much every past task is helped whenever one is violated
     ridge: float = 1e-3  # ε, of gradients scaled to length 1, as late ones are so small that it would be all there is
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.replay:
-            raise GcabError(f"options.replay is {self.replay}: gem looks at all stored images, leave it at 0.")
         for name in ("strength", "ridge"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise GcabError(f"options.{name} is {getattr(self, name)}: give 0 or more.")
@@ -45,30 +43,44 @@ class Gem(Agem):
     options: GemOptions
 
     def replay(self, count: int) -> Replay | None:  # noqa: ARG002
-        """All stored images, task after task, as many places for each."""
+        """Stored images, task after task, as many places for each."""
         if not self.rehearses() or self.share() == 0:
             return None
-        slots, _ = self.places()
-        return self.memory.at(rows(slots.flatten()))
+        return self.memory.at(rows(self.places().flatten()))
 
     def share(self) -> int:
         """Places for each past task, a multiple of the number of processes."""
-        return -(-(self.options.buffer // (len(self.ends) - 1)) // world()) * world()
+        past = len(self.ends) - 1
+        stored = self.options.buffer // past
+        asked = min(stored, max(1, self.options.replay // past)) if self.options.replay else stored
+        return -(-asked // world()) * world()
 
-    def places(self) -> tuple[Tensor, Tensor]:
-        """Where the images of each past task are, (tasks, share), and which of these places count."""
-        memory, past = self.memory, torch.arange(len(self.ends) - 1, device=self.ends.device)
-        counts = ((self.tasks_of_labels(memory.labels) == past[:, None]) & memory.full()).sum(dim=1)
-        turn = torch.arange(self.share(), device=past.device)
-        counting = turn < counts[:, None]
+    def counts(self) -> Tensor:
+        """Stored images of each past task, (tasks, 1)."""
+        past = torch.arange(len(self.ends) - 1, device=self.ends.device)
+        tasks = self.tasks_of_labels(self.memory.labels)
+        return ((tasks == past[:, None]) & self.memory.full()).sum(dim=1, keepdim=True)
+
+    def counting(self) -> Tensor:
+        """Which of a task's places are filled, (tasks, share)."""
+        return torch.arange(self.share(), device=self.ends.device) < self.counts()
+
+    def places(self) -> Tensor:
+        """Where the images of each past task are, (tasks, share): all of them, or as many as are asked for, drawn."""
+        counts = self.counts()
+        turn = torch.arange(self.share(), device=counts.device).expand(len(counts), -1)
+        if self.options.replay:
+            keys = torch.rand(len(counts), self.memory.places, device=counts.device)
+            keys = keys.masked_fill(torch.arange(self.memory.places, device=counts.device) >= counts, -1.0)
+            turn = keys.argsort(dim=1, descending=True)[:, : self.share()]
         first = counts.cumsum(dim=0) - counts  # images lie in the order of tasks
-        return torch.where(counting, first[:, None] + turn, 0), counting
+        return torch.where(self.counting(), first + turn, 0)
 
     def references(self, batch: Batch, gradients: Gradients) -> Tensor:
         """g_s of all past tasks: (tasks, weights)."""
         past = len(self.ends) - 1
         images, labels = batch.images[batch.fresh :].chunk(past), batch.labels[batch.fresh :].chunk(past)
-        _, counting = self.places()
+        counting = self.counting()
         weights = counting * world() / counting.sum(dim=1, keepdim=True).clamp_min(1)
 
         def loss(task: int) -> Tensor:

@@ -162,13 +162,23 @@ def test_gem_counts_no_empty_place() -> None:
         begun(method, task)
         method.end_task(task, images_of(task, 6 + 6 * task.index))
     begun(method, TASKS[2])
-    slots, counting = method.places()
+    slots, counting = method.places(), method.counting()
     assert counting.sum(dim=1).tolist() == [6, 12]
     assert slots[counting].tolist() == list(range(18))
     assert slots.shape == (2, 20)
+    few: Gem = made(Gem, buffer=40, replay=16)
+    for task in TASKS:
+        begun(few, task)
+    few.memory.load_state_dict(method.memory.state_dict())
+    drawn = [few.places() for _ in range(30)]
+    assert drawn[0].shape == (2, 8)
+    assert few.counting().sum(dim=1).tolist() == [6, 8]
+    assert {int(slot) for slots in drawn for slot in slots[0, :6]} == set(range(6))
+    assert {int(slot) for slots in drawn for slot in slots[1]} == set(range(6, 18))
+    assert all(len(slots[1].unique()) == 8 for slots in drawn)
 
 
-@pytest.mark.parametrize("changes", [{"replay": 3}, {"strength": -1.0}, {"ridge": -1.0}])
+@pytest.mark.parametrize("changes", [{"replay": -1}, {"strength": -1.0}, {"ridge": -1.0}])
 def test_wrong_options_are_named(changes: dict[str, float]) -> None:
     with pytest.raises(GcabError, match=f"options.{next(iter(changes))}"):
         GemOptions(**changes)  # type: ignore[arg-type]
