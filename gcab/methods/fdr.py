@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -19,6 +19,10 @@ class FdrOptions(ReplayedOptions):
     """Mammoth lists weights of 0.3 and 1 and never multiplies by them: 1."""
 
     weight: float = 1.0  # λ
+    future: Literal["zero", "ignore"] = (
+        "zero"  # outputs of classes that came later: zero is what the published network,
+    )
+    # with outputs for all classes from the start, has for them; ignored, they may claim every old image
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -27,7 +31,7 @@ class FdrOptions(ReplayedOptions):
 
 
 class Fdr(SharedByTasks):
-    """L = CE(B) + λ mean |softmax z(x') - softmax z'|₂, over the classes that x' knew; in one step, not two."""
+    """L = CE(B) + λ mean |softmax z(x') - softmax z'|₂, where z' has the classes that x' knew; in one step, not two."""
 
     Options: ClassVar[type[Any]] = FdrOptions
     summary = "FDR: stored images keep the outputs of the end of their task (--options.buffer, 200 images)"
@@ -52,10 +56,9 @@ class Fdr(SharedByTasks):
     def distance(self, logits: Tensor, labels: Tensor, slots: Tensor) -> Tensor:
         known = self.ends[self.tasks_of_labels(labels)][:, None]
         unknown = torch.arange(logits.shape[1], device=known.device) >= known
-        now, before = (
-            z.float().masked_fill(unknown, -torch.inf).softmax(dim=1)
-            for z in (logits, self.memory.get_buffer("logits")[slots])
-        )
+        before = self.memory.get_buffer("logits")[slots].masked_fill(unknown, -torch.inf).softmax(dim=1)
+        ignored = unknown if self.options.future == "ignore" else torch.zeros_like(unknown)
+        now = logits.float().masked_fill(ignored, -torch.inf).softmax(dim=1)
         return ((now - before).square().sum(dim=1) + SMALLEST).sqrt().mean()
 
     def remembered(self, images: TaskImages) -> dict[str, Tensor]:

@@ -39,7 +39,7 @@ class Memory(nn.Module):
         self.register_buffer("seen", torch.zeros((), dtype=torch.long))
         self.columns = tuple(columns or {})
         for name, entry in (columns or {}).items():
-            self.register_buffer(name, entry.expand(places, *entry.shape).clone())
+            self.register_buffer(name, torch.empty(places, *entry.shape, dtype=entry.dtype).copy_(entry))
 
     def widen(self, name: str, more: int) -> None:
         """So many zeros at the end of each entry of a column, as for the logits of new classes."""
