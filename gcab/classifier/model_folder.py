@@ -67,7 +67,7 @@ class ModelFolder:
             return None
         try:
             before, now = (read_description(folder)["tasks"] for folder in kept[-2:])
-        except GcabError:
+        except (GcabError, KeyError, TypeError):
             return "task"  # `undo` itself will say that it cannot be read
         if sum(map(len, before)) > sum(map(len, now)):
             return "forgetting"

@@ -25,6 +25,7 @@ from gcab.config import leaves
 from gcab.data.folder import labelled_files
 from gcab.errors import GcabError
 from gcab.runs.checkpoint import CheckpointStore
+from gcab.runs.model import require_sound
 from gcab.training.trainer import Epoch
 from gcab.version import VERSION
 
@@ -93,7 +94,7 @@ def teach(
         if folder.path.exists():
             held.enter_context(folder.locked())
             kept = [*folder.generations().values()]
-            if kept and last_lesson(folder.description()) == set(names):
+            if kept and last_lesson(require_sound(folder.path, folder.description())) == set(names):
                 before = taking(kept[-2] if len(kept) > 1 else None)
                 if done := before.ended():
                     return done

@@ -21,5 +21,5 @@ def undo_verb(verb: argparse.Namespace, console: Console) -> None:
 
     folder = ModelFolder(verb.model)
     generation = folder.undo()
-    names = [name for task in folder.description()["tasks"] for name in task]
+    names = [name for task in folder.description().get("tasks", []) for name in task]
     say(console, f"{verb.model}  back to generation {generation}: {len(names)} classes ({', '.join(names)})")

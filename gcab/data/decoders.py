@@ -13,7 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from queue import SimpleQueue
@@ -105,7 +105,8 @@ class Decoder:
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
             assert pipe is not None, "it was started with pipes"
-            pipe.close()
+            with suppress(BrokenPipeError):  # it may have been ended with something left to read
+                pipe.close()
 
 
 @contextmanager

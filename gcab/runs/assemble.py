@@ -15,7 +15,7 @@ from gcab.errors import GcabError
 from gcab.methods.method import Method, grow
 from gcab.methods.registry import method_named
 from gcab.model.eye import VERSION, EyeClassifier
-from gcab.runs.model import GENERATION, DamagedError, load_model, save_model
+from gcab.runs.model import GENERATION, DamagedError, load_model, require_sound, save_model
 from gcab.seeds import seeded
 
 
@@ -71,6 +71,7 @@ def has_eye(method: Method) -> bool:
 def load_method(folder: Path) -> tuple[Method, RunConfig, dict[str, Any]]:
     """The method of a model folder, ready to predict."""
     description, tensors = load_model(folder)
+    require_sound(folder, description)
     if description.get("eye", VERSION) != VERSION:
         raise GcabError(
             f"{folder} has sums of version {description['eye']} of the eye, this gcab sees with version {VERSION}: "

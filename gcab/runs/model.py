@@ -76,12 +76,17 @@ def read_description(folder: Path) -> dict[str, Any]:
     rescue_interrupted(folder.resolve())
     with reading(folder):
         description: dict[str, Any] = json.loads((folder / "model.json").read_text())
-    written = description.get("format") if isinstance(description, dict) else None
-    if isinstance(written, int) and written != FORMAT:
+        written = description["format"]
+    if written != FORMAT:
         raise GcabError(
             f"{folder} has model format {written}, this gcab {VERSION} reads format {FORMAT}: "
             "use the version that wrote it."
         )
+    return description
+
+
+def require_sound(folder: Path, description: dict[str, Any]) -> dict[str, Any]:
+    """The description of a model, if it is of its type and its parts agree."""
     for flaw in model_flaws(description):
         raise DamagedError(f"the model in {folder} is damaged ({flaw}): restore it from a copy.")
     return description

@@ -62,7 +62,7 @@ def test_the_nearest_name_is_offered(
         ([*TRAIN, "--scenario.image_size", "9"], "scenario.image_size 9 is not a multiple of encoder.patch 2."),
         ([*TRAIN, "--scenario.sizes", "1,2,3"], "scenario.sizes [1, 2, 3] must be 5 positive numbers"),
         ([*TRAIN, "--scenario.sizes", "two"], "scenario.sizes cannot be 'two'"),
-        ([*TRAIN, "--scenario.order", "paper"], "class order is known for cifar100 only"),
+        ([*TRAIN, "--scenario.order", "paper"], "class order is known for cifar100, tiny-imagenet, imagenet100 only"),
         ([*TRAIN, "--scenario.validation", "1.5"], "scenario.validation is 1.5: give a share from 0 to below 1."),
         (["train", "digits/11"], "10 classes cannot be split into 11 tasks: ask for 10 tasks or fewer."),
         (["train", "digits/11", "--dry-run"], "10 classes cannot be split into 11 tasks"),

@@ -113,7 +113,7 @@ def test_bad_settings_are_refused_in_one_sentence(key: str, value: object, sente
 @pytest.mark.parametrize(
     ("scenario", "method", "profile", "sentence"),
     [
-        ("cifar10/5", "gcab", "paper", "unknown scenario 'cifar10/5': did you mean 'cifar100/5'?"),
+        ("cifr100/5", "gcab", "paper", "unknown scenario 'cifr100/5': did you mean 'cifar100/5'?"),
         ("cifar100", "gcab", "paper", "unknown scenario 'cifar100': did you mean 'cifar100/"),
         ("cifar100/0", "gcab", "paper", "unknown scenario 'cifar100/0'"),
         ("cifar100/-5", "gcab", "paper", "unknown scenario 'cifar100/-5'"),

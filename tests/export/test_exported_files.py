@@ -238,7 +238,7 @@ def test_the_documented_lines_run(
     soft(SIZE, SIZE).save(tmp_path / "some.jpg", format="PNG")
     monkeypatch.chdir(tmp_path)
     (lines,) = re.findall(r"run it:\n\n(.*)\n", export_onnx.__doc__ or "", re.DOTALL)
-    assert len(textwrap.dedent(lines).strip().splitlines()) == 6
+    assert len(textwrap.dedent(lines).strip().splitlines()) == 9
     exec(textwrap.dedent(lines), {})
     best = sample.model.predict_proba(["some.jpg"])[0]
     name, _, probability = capsys.readouterr().out.rpartition(" ")

@@ -4,7 +4,6 @@ import copy
 
 import pytest
 import torch
-from helpers.settings import FEW_TOKENS, TINY
 from torch import nn
 
 from gcab.config import resolve
@@ -13,7 +12,7 @@ from gcab.fast.low_precision import CastAll, LowPrecision, exchanged, linear_wei
 from gcab.methods.method import Method, grow
 from gcab.runs.assemble import build_method
 
-STILL = {**TINY, **FEW_TOKENS, "encoder.blocks": 2, "encoder.drop_path": 0.0}
+STILL = {"encoder.width": 16, "encoder.blocks": 2, "encoder.drop_path": 0.0}
 PROGRESS = Progress(torch.tensor(3), 10)
 
 

@@ -10,8 +10,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import httpx
+import numpy as np
 from fastapi import FastAPI
 
+from gcab.classifier.learner import ContinualClassifier
 from gcab.classifier.model_folder import ModelFolder
 from gcab.serve.app import make_app
 from gcab.serve.gate import Gate
@@ -19,9 +21,9 @@ from gcab.serve.limits import Limits
 from gcab.serve.security import Door
 from gcab.serve.served import Inference
 from gcab.serve.service import Service
-from helpers.models import lessons
 from helpers.photos import encoded, noise, zipped
 from helpers.processes import LIMIT
+from helpers.settings import tiny
 
 T = TypeVar("T")
 SIZE = 16
@@ -32,9 +34,11 @@ TASKS = (("robin", "wren"), ("heron", "stork", "<b>swift</b>"))
 def original(method: str) -> "TemporaryDirectory[str]":
     """A model folder made once in this process, of two generations: one task, then two."""
     place = TemporaryDirectory()
-    folder = ModelFolder(Path(place.name) / "m")
-    for model in lessons(TASKS, method, SIZE, held_out=0.5):
-        folder.write(model.save)
+    folder, random = ModelFolder(Path(place.name) / "m"), np.random.default_rng(0)
+    model = ContinualClassifier(method, image_size=SIZE, epochs=1, device="cpu", settings=tiny(method))
+    for names in TASKS:
+        images = random.integers(0, 256, (len(names) * 16, SIZE, SIZE, 3), dtype=np.uint8)
+        folder.write(model.learn(images, [name for name in names for _ in range(16)], held_out=0.5).save)
     return place
 
 

@@ -21,7 +21,7 @@ PROFILES = ["extended", "official", "paper"]
 
 
 def grown(name: str, profile: str = "extended") -> Method:
-    small = {**tiny(name), **FEW_TOKENS, "encoder.blocks": 2}
+    small = {**tiny(name, profile), **FEW_TOKENS, "encoder.blocks": 2}
     config = resolve("digits/5", name, profile, changes=small)
     method = build_method(config)
     grow(method, Task(0, 0, ("a", "b")), 1)

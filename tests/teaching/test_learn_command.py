@@ -189,7 +189,7 @@ def test_an_audit_sums_up_what_is_beside_the_current_model(
     model: Path, world: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = said(capsys, "audit", model)
-    assert re.search(r"generation-0001/weights.safetensors: [\d.]+ MB, kept for undo: \d+ tensors, no images", text)
+    assert re.search(r"generation-0001/weights.safetensors: [\d.]+ [kM]B, kept for undo: \d+ tensors, no images", text)
     interrupt_lesson(model, world)
     capsys.readouterr()
     text = said(capsys, "audit", model)
