@@ -517,7 +517,7 @@ def test_few_photos_are_all_learned_from(tmp_path: Path) -> None:
     ("wishes", "expected"),
     [
         ({"size": 16}, "the images of this model are 8 pixels wide since its first task"),
-        ({"encoder": "small", "settings": {}}, "encoder.heads is 4 since this model's first task and cannot become 12"),
+        ({"encoder": "small", "settings": {}}, "encoder.blocks is 1 since this model's first task and cannot become 4"),
         ({"encoder": "large"}, "unknown encoder 'large'"),
         ({"recipe": "fotos"}, "unknown recipe 'fotos': did you mean 'photos'"),
         ({"method": "er"}, "this model learns with gcab: it cannot change to er"),
