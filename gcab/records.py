@@ -181,12 +181,17 @@ class CalibrationRecord(TypedDict):
     expected_calibration_error: float | None
 
 
-class ModelRecord(TypedDict):
-    """model.json: what to build, so that weights.safetensors fits it."""
+class FileRecord(TypedDict):
+    """What is in every model.json, whatever the model."""
 
     format: int
     gcab: str
     weights: str  # their SHA-256
+
+
+class ModelRecord(FileRecord):
+    """model.json: what to build, so that weights.safetensors fits it."""
+
     config: Settings
     tasks: list[list[str]]
     image_size: Count

@@ -145,25 +145,6 @@ def text_lines(file: File) -> list[str]:
 
 
 @contextmanager
-def open_files(place: Path) -> Iterator[Mapping[str, File]]:
-    """The visible files of a folder or of a zip by their names relative to it, read where they are."""
-    if place.is_dir():
-        paths = {path.relative_to(place).as_posix(): path for path in place.rglob("*") if path.is_file()}
-        yield {name: path for name, path in paths.items() if not is_hidden(name)}
-        return
-    try:
-        archive = zipfile.ZipFile(place)
-    except (OSError, zipfile.BadZipFile) as problem:
-        raise GcabError(f"{place} is not a readable zip ({problem}): fetch it again.") from problem
-    with archive:
-        members = {info.filename: ZipMember(archive, info) for info in archive.infolist() if not info.is_dir()}
-        for name in members:
-            if name.startswith("/") or "\\" in name or ".." in PurePosixPath(name).parts:
-                raise GcabError(f"{place} holds '{name}', which leads out of it: fetch it from a trusted place.")
-        yield {name: member for name, member in members.items() if not is_hidden(name)}
-
-
-@contextmanager
 def replacing(target: Path) -> Iterator[Path]:
     """A context manager for an atomic write: the temporary file replaces the target when the block succeeds."""
     partial = target.with_name(f".{target.name}.{os.getpid()}.part")

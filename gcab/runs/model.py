@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from gcab.errors import GcabError
-from gcab.records import model_flaws
+from gcab.records import FileRecord, flaws, model_flaws
 from gcab.runs.files import saving, sha256, sync_folder, write_bytes, write_json
 from gcab.version import VERSION
 
@@ -76,10 +76,11 @@ def read_description(folder: Path) -> dict[str, Any]:
     rescue_interrupted(folder.resolve())
     with reading(folder):
         description: dict[str, Any] = json.loads((folder / "model.json").read_text())
-        written = description["format"]
-    if written != FORMAT:
+    for flaw in flaws(description, FileRecord):
+        raise DamagedError(f"the model in {folder} is damaged ({flaw}): restore it from a copy.")
+    if description["format"] != FORMAT:
         raise GcabError(
-            f"{folder} has model format {written}, this gcab {VERSION} reads format {FORMAT}: "
+            f"{folder} has model format {description['format']}, this gcab {VERSION} reads format {FORMAT}: "
             "use the version that wrote it."
         )
     return description

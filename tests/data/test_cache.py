@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.processes import LIMIT
 from PIL import Image
 
 from gcab.data import cache, decoders
@@ -298,7 +299,7 @@ def test_two_at_once_make_one_cache(files: list[Path], tmp_path: Path) -> None:
     fast = SLOW.replace("60 if done >= 12 else 0", "0.01")
     command = [sys.executable, "-c", fast, str(tmp_path), str(4 * IMAGE), "1000"]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    printed = [process.communicate(timeout=120)[0].split() for process in both]
+    printed = [process.communicate(timeout=LIMIT)[0].split() for process in both]
     assert [process.returncode for process in both] == [0, 0]
     assert sum(map(len, printed)) == 8  # every block once
     assert shades(decoded(files, tmp_path)) == EXPECTED

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import IO
 
 from gcab.cli.main import main
+from helpers.processes import LIMIT
 
-LIMIT = 240  # seconds; only a command that hangs takes that long
 LEFT_OUT = "..."  # a line of an output block that stands for any number of lines
 PORT = "8000"  # of the server in the document
 # Numbers that differ between machines and runs; counts, generations and exit codes are the same everywhere.

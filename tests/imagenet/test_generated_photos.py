@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.processes import LIMIT
 
 from gcab.data import imagenet100
 from gcab.data.folder import labelled_files
 
 ROOT = Path(__file__).parents[2]
-LIMIT = 400  # seconds; only a hanging program takes that long
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": str(ROOT)}
 TINY = ["--method", "finetune", "--profile", "official", "--device", "cpu", "--encoder.width", "16"]
 TINY += [

@@ -154,7 +154,7 @@ def test_damage_is_named(model: Path) -> None:
     weights.write_bytes(intact)
     for damage in ("", "{", "[]", "{}", '{"format": 1}', text[: len(text) // 2]):
         description.write_text(damage)
-        with pytest.raises(GcabError, match="is damaged: restore it from a copy"):
+        with pytest.raises(GcabError, match=r"is damaged(?: \([^)]+\))?: restore it from a copy"):
             load_model(model)
     description.write_text(json.dumps({**json.loads(text), "format": 2}))
     with pytest.raises(GcabError, match=f"has model format 2, this gcab {VERSION} reads format 1"):

@@ -31,8 +31,8 @@ class SlowModel:
 
     image_size = 8
 
-    def __init__(self, seconds: float = 0.02) -> None:
-        self.seconds = seconds
+    def __init__(self, seconds: float = 0.02, too_many: int = 3) -> None:
+        self.seconds, self.too_many = seconds, too_many
         self.batches: list[int] = []
         self.threads: set[str] = set()
 
@@ -40,7 +40,7 @@ class SlowModel:
         self.threads.add(threading.current_thread().name)
         self.batches.append(len(pixels))
         time.sleep(self.seconds)
-        if len(pixels) == 3:
+        if len(pixels) == self.too_many:
             raise RuntimeError("three is too many")
         return [
             Scores(image[0, 0, :1].float(), float(wanted), None)
@@ -103,14 +103,14 @@ def test_a_single_request_does_not_wait() -> None:
 
 
 def test_requests_in_flight_keep_their_model() -> None:
-    old, new = SlowModel(), SlowModel()
+    old, new = SlowModel(too_many=0), SlowModel(too_many=0)  # whatever batches they come in
 
     async def check() -> None:
         async for batcher in working(replace(TINY, batch=8)):
-            await asyncio.gather(*(ask(batcher, model, 1) for model in (old, old, new, new)))
+            await asyncio.gather(*(ask(batcher, model, 1) for model in (old, old, new, new, new, new)))
 
     asyncio.run(check())
-    assert (sum(old.batches), sum(new.batches)) == (2, 2)
+    assert (sum(old.batches), sum(new.batches)) == (2, 4)
 
 
 def test_a_batch_that_fails_fails_alone() -> None:

@@ -85,7 +85,7 @@ def test_settings_of_another_type_are_refused(model: Path) -> None:
             assert outcome(model) is not None, f"{way} = {new!r} was accepted"
 
 
-@pytest.mark.parametrize("name", ["tasks", "config", "mean"])
+@pytest.mark.parametrize("name", ["tasks", "weights", "config", "mean", "format"])
 def test_something_missing_is_named(model: Path, name: str) -> None:
     description = json.loads((STORED / "model.json").read_text())
     del description[name]

@@ -367,7 +367,9 @@ def test_a_lesson_of_a_model_that_is_gone_is_said_to_be_one(model: Path, photos:
         learn(model, more)
 
 
-def test_work_that_came_to_its_end_is_removed_without_a_word(model: Path, photos: Path, tmp_path: Path) -> None:
+def test_work_that_came_to_its_end_is_removed_without_a_word(
+    model: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(StopError):
         learn(model, photos / "week2", progress=stop_after(1), checkpoint_seconds=0.0)
     left = shutil.copytree(model / "work", tmp_path / "work")
@@ -377,8 +379,8 @@ def test_work_that_came_to_its_end_is_removed_without_a_word(model: Path, photos
     more = make_photos(tmp_path / "more", ("circle", "bar"))
     (more / "circle").rename(more / "disc")
     (more / "bar").rename(more / "beam")
-    said = notes(events(model, more))
-    assert [note for note in said if "is expected to be right" not in note] == []
+    monkeypatch.setattr("gcab.classifier.teaching.MUCH", 100.0)  # what the lesson costs earlier ones is no matter here
+    assert notes(events(model, more)) == []
     assert not (model / "work").exists()
 
 
