@@ -2,14 +2,9 @@
 
 from pathlib import Path
 
-import numpy as np
-import torch
-
-from gcab.data.cifar_files import Release, read_table, release_folder
+from gcab.data.cifar_files import Release, image_set, read_table, release_folder
 from gcab.data.dataset import Dataset
-from gcab.data.decode import resized
 from gcab.data.images import ImageSet, Split
-from gcab.errors import GcabError
 
 FOLDER = "cifar-10-batches-py"
 TRAIN = tuple(f"data_batch_{number}" for number in range(1, 6))
@@ -34,15 +29,7 @@ def load(root: Path | None, split: Split, size: int, release: Release = PUBLISHE
     names = TRAIN if split == "train" else ("test_batch",)
     batches = [read_table(folder / name, release.files[name]) for name in names]
     meta = read_table(folder / "batches.meta", release.files["batches.meta"])
-    try:
-        pixels = np.concatenate([batch[b"data"].pixels for batch in batches]).reshape(-1, 3, 32, 32)
-        labels = torch.tensor([label for batch in batches for label in batch[b"labels"]], dtype=torch.int64)
-        classes = tuple(name.decode("ascii") for name in meta[b"label_names"])
-        if labels.min() < 0 or labels.max() >= len(classes):
-            raise ValueError("a label without a class")
-        return ImageSet(resized(torch.from_numpy(pixels), size), labels, classes)
-    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as problem:
-        raise GcabError(f"'{folder}' does not hold CIFAR-10's arrays ({problem}): fetch it again.") from problem
+    return image_set(batches, b"labels", meta, b"label_names", size, f"'{folder}' does not hold CIFAR-10's arrays")
 
 
 DATASET = Dataset(

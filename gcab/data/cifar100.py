@@ -2,13 +2,9 @@
 
 from pathlib import Path
 
-import torch
-
-from gcab.data.cifar_files import Release, read_table, release_folder
+from gcab.data.cifar_files import Release, image_set, read_table, release_folder
 from gcab.data.dataset import Dataset
-from gcab.data.decode import resized
 from gcab.data.images import ImageSet, Split
-from gcab.errors import GcabError
 
 FOLDER = "cifar-100-python"
 # The authors' class order 1.
@@ -36,15 +32,9 @@ def load(root: Path | None, split: Split, size: int, release: Release = PUBLISHE
     folder = release_folder(root, "cifar100", FOLDER, "cifar-100-python.tar.gz", release)
     content = read_table(folder / split, release.files[split])
     meta = read_table(folder / "meta", release.files["meta"])
-    try:
-        pixels = content[b"data"].pixels.reshape(-1, 3, 32, 32)  # (n, 3072), channels first
-        labels = torch.tensor(content[b"fine_labels"], dtype=torch.int64)
-        classes = tuple(name.decode("ascii") for name in meta[b"fine_label_names"])
-        if labels.min() < 0 or labels.max() >= len(classes):
-            raise ValueError("a label without a class")
-        return ImageSet(resized(torch.from_numpy(pixels), size), labels, classes)
-    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as problem:
-        raise GcabError(f"'{folder}' does not hold CIFAR-100's arrays ({problem}): fetch it again.") from problem
+    return image_set(
+        [content], b"fine_labels", meta, b"fine_label_names", size, f"'{folder}' does not hold CIFAR-100's arrays"
+    )
 
 
 DATASET = Dataset(

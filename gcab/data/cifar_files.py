@@ -3,15 +3,18 @@
 import hashlib
 import io
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from gcab.data.archive import download, given_root, md5_of, unpack
+from gcab.data.decode import resized
+from gcab.data.images import ImageSet
 from gcab.errors import GcabError
 
 
@@ -91,3 +94,23 @@ class _ArrayUnpickler(pickle.Unpickler):
             case ("numpy", "dtype"):
                 return _PickledType
         raise pickle.UnpicklingError(f"the name {module}.{name} is refused")
+
+
+def image_set(
+    batches: Sequence[Mapping[bytes, Any]],
+    labels_in: bytes,
+    meta: Mapping[bytes, Any],
+    names_in: bytes,
+    size: int,
+    complaint: str,
+) -> ImageSet:
+    """The images of some tables (n, 3072), channels first, at a size; `complaint` begins the sentence that refuses."""
+    try:
+        pixels = np.concatenate([batch[b"data"].pixels for batch in batches]).reshape(-1, 3, 32, 32)
+        labels = torch.tensor([label for batch in batches for label in batch[labels_in]], dtype=torch.int64)
+        classes = tuple(name.decode("ascii") for name in meta[names_in])
+        if labels.min() < 0 or labels.max() >= len(classes):
+            raise ValueError("a label without a class")
+        return ImageSet(resized(torch.from_numpy(pixels), size), labels, classes)
+    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as problem:
+        raise GcabError(f"{complaint} ({problem}): fetch it again.") from problem

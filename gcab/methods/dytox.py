@@ -17,8 +17,8 @@ from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages
 from gcab.errors import check_options
 from gcab.fast.encoders import make_transformer
 from gcab.fast.folded import FoldedDecoder, Pass, pass_logits, passes_of
+from gcab.methods.decision import Decision
 from gcab.methods.distillation import softened_divergence
-from gcab.methods.gcab import Decision
 from gcab.methods.herding import add_classes, herded, in_order, of_images, unit
 from gcab.methods.memory import Memory
 from gcab.methods.method import Loss, Method, binary_cross_entropy, cross_entropy

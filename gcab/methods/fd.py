@@ -8,9 +8,8 @@ from typing import Any, ClassVar, Literal, cast
 
 from torch import Tensor
 
-from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages
-from gcab.methods.regularised import Regularised, RegularisedOptions
-from gcab.model.frozen import Frozen
+from gcab.data.tasks import Batch, Progress, Setting, Task
+from gcab.methods.regularised import Distilled, RegularisedOptions
 from gcab.model.network import PlainNetwork
 from gcab.model.projectors import Distance, drift_distance
 
@@ -25,7 +24,7 @@ class FdOptions(RegularisedOptions):
     feature: Literal["tokens", "final"] = "tokens"  # final: what the heads read
 
 
-class Fd(Regularised):
+class Fd(Distilled):
     """L = CE(B) + λ distance(b(x; Ψ^t), b(x; Ψ^{t-1})); nothing is stored between tasks."""
 
     Options: ClassVar[type[Any]] = FdOptions
@@ -34,16 +33,11 @@ class Fd(Regularised):
 
     def __init__(self, setting: Setting, options: FdOptions) -> None:
         super().__init__(setting, options)
-        self.teacher: Frozen | None = None
         self.factor = 1.0  # on λ; `grow` sets it
 
     def grow(self, task: Task) -> None:
         super().grow(task)
         self.factor = (task.first / task.classes) ** 0.5 if self.options.scaled else 1.0
-
-    def begin_task(self, task: Task) -> None:  # noqa: ARG002
-        if self.held:
-            self.teacher = Frozen(self.network)
 
     def batch(self, batch: Batch) -> Batch:
         """With the features that the images had."""
@@ -65,6 +59,3 @@ class Fd(Regularised):
             moved = drift_distance(self.options.distance, features, batch.targets["features"])
             terms["distillation"] = self.options.weight * self.factor * moved
         return terms
-
-    def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:  # noqa: ARG002
-        self.teacher = None

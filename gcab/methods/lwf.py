@@ -8,11 +8,10 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
-from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages
+from gcab.data.tasks import Batch, Progress, Task
 from gcab.errors import GcabError
 from gcab.methods.distillation import softened_divergence, yes_or_no_divergence
-from gcab.methods.regularised import Regularised, RegularisedOptions
-from gcab.model.frozen import Frozen
+from gcab.methods.regularised import Distilled, RegularisedOptions
 
 
 @dataclass(frozen=True)
@@ -29,25 +28,17 @@ class LwfOptions(RegularisedOptions):
             raise GcabError(f"options.temperature is {self.temperature}: give a number greater than 0.")
 
 
-class Lwf(Regularised):
+class Lwf(Distilled):
     """L = CE(new head) + λ T² KL(softmax(z⁻ / T) ‖ softmax(z_old / T)); nothing is stored between tasks."""
 
     Options: ClassVar[type[Any]] = LwfOptions
     summary = "learning without forgetting: distills the old classes' answers on new images; stores no image"
     options: LwfOptions
 
-    def __init__(self, setting: Setting, options: LwfOptions) -> None:
-        super().__init__(setting, options)
-        self.teacher: Frozen | None = None
-
     def grow(self, task: Task) -> None:
         if self.options.old_heads == "frozen":
             self.network.head.requires_grad_(False)
         super().grow(task)
-
-    def begin_task(self, task: Task) -> None:  # noqa: ARG002
-        if self.held:
-            self.teacher = Frozen(self.network)
 
     def batch(self, batch: Batch) -> Batch:
         """With z⁻, the answers of the old heads as they were."""
@@ -67,6 +58,3 @@ class Lwf(Regularised):
         if self.options.answers == "sigmoid":
             return yes_or_no_divergence(now, before)
         return softened_divergence(now, before, self.options.temperature)
-
-    def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:  # noqa: ARG002
-        self.teacher = None

@@ -6,10 +6,11 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from gcab.data.tasks import Setting, Task
+from gcab.data.tasks import Setting, Task, TaskImages
 from gcab.errors import GcabError
 from gcab.methods.finetune import Finetune
 from gcab.methods.method import Loss
+from gcab.model.frozen import Frozen
 
 
 @dataclass(frozen=True)
@@ -46,3 +47,18 @@ class Regularised(Finetune):
     def labelled(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The classification loss of the heads that labels train."""
         return self.classification(logits, labels, self.known if self.options.heads == "new" else 0)
+
+
+class Distilled(Regularised):
+    """Compares with the network as it was before the task; nothing is stored between tasks."""
+
+    def __init__(self, setting: Setting, options: Any) -> None:
+        super().__init__(setting, options)
+        self.teacher: Frozen | None = None
+
+    def begin_task(self, task: Task) -> None:  # noqa: ARG002
+        if self.held:
+            self.teacher = Frozen(self.network)
+
+    def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:  # noqa: ARG002
+        self.teacher = None

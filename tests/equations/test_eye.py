@@ -17,14 +17,13 @@ from gcab.model.eye import (
     STEPS,
     THRESHOLD,
     VERSION,
-    ExactRidge,
     Eye,
     EyeClassifier,
-    Sums,
     features_for,
     filters,
 )
-from gcab.model.eye import ridge as ridge_for
+from gcab.model.ridge import ExactRidge, Sums
+from gcab.model.ridge import ridge as ridge_for
 from gcab.model.triangle import symmetric
 
 FEATURES, SMALL = 64, 32  # of 8 and of 4 filters, half of them of 6 x 6 pixels, a quarter of 4 x 4 and of 9 x 9

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gcab.model.eye import ExactRidge, Sums
+from gcab.model.ridge import ExactRidge, Sums
 from gcab.model.triangle import packed
 
 FEATURES, CLASSES = 60, 5

@@ -1,0 +1,75 @@
+"""From images to logits: the heads alone, as in the paper, or with the class statistics and the eye beside them."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from gcab.data.tasks import Setting
+from gcab.model.eye import EyeClassifier
+from gcab.model.network import GatedNetwork
+from gcab.model.referee import EYE, HEADS, STATISTICS, Referee
+from gcab.model.statistics import ClassStatistics
+
+
+class Decision(nn.Module):
+    """From images to logits, as in the paper: encode, undo the drift, decode for every task."""
+
+    def __init__(self, network: GatedNetwork, decoder: Callable[[list[Tensor]], Tensor], compensate: bool) -> None:
+        super().__init__()
+        self.encoder, self.cascade, self.decoder, self.passes = network.encoder, network.cascade, decoder, network.tasks
+        self.compensate = compensate and len(self.cascade.projectors) > 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.decide(self.encoder(images))
+
+    def decide(self, features: Tensor) -> Tensor:
+        """The same from the encoder's features."""
+        return self.decoder(self.cascade(features) if self.compensate else [features] * self.passes)
+
+
+class Refereed(nn.Module):
+    """Heads, statistics and the eye decide together."""
+
+    def __init__(
+        self,
+        setting: Setting,
+        heads: Decision,
+        statistics: ClassStatistics | None,
+        eye: EyeClassifier | None,
+        referee: Referee,
+    ) -> None:
+        super().__init__()
+        self.setting, self.heads, self.statistics, self.eye, self.referee = setting, heads, statistics, eye, referee
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.heads.encoder(images)
+        opinions = {HEADS: self.heads.decide(features)}
+        if self.statistics is not None:
+            opinions[STATISTICS] = self.statistics(features)
+        if self.eye is not None:
+            opinions[EYE] = self.eye(self.setting.pixels(images))
+        return self.referee(opinions)
+
+
+class Weighted(nn.Module):
+    """Heads and statistics at a fixed weight, as models before 0.2.0 decide."""
+
+    def __init__(
+        self, heads: Decision, statistics: ClassStatistics, weight: float, tasks: Sequence[int] | None
+    ) -> None:
+        super().__init__()
+        self.heads, self.statistics, self.weight = heads, statistics, weight
+        self.tasks = None if tasks is None else tuple(tasks)  # classes of each, where statistics meet probabilities
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.heads.encoder(images)
+        logits = self.heads.decide(features)
+        heads = logits.float() if self.tasks is None else within_tasks(logits, self.tasks)
+        return self.weight * self.statistics(features) + heads
+
+
+def within_tasks(logits: Tensor, classes: Sequence[int]) -> Tensor:
+    """log P(class | task) of every head: what heads know, without comparing them with each other."""
+    heads = logits.float().split(list(classes), dim=1)
+    return torch.cat([head.log_softmax(dim=1) for head in heads], dim=1)
