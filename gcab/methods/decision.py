@@ -31,6 +31,8 @@ class Decision(nn.Module):
 class Refereed(nn.Module):
     """Heads, statistics and the eye decide together."""
 
+    compiled = ("see",)
+
     def __init__(
         self,
         setting: Setting,
@@ -48,8 +50,12 @@ class Refereed(nn.Module):
         if self.statistics is not None:
             opinions[STATISTICS] = self.statistics(features)
         if self.eye is not None:
-            opinions[EYE] = self.eye(self.setting.pixels(images))
+            opinions[EYE] = self.see(self.eye, images)
         return self.referee(opinions)
+
+    def see(self, eye: EyeClassifier, images: Tensor) -> Tensor:
+        """What the eye says; it looks at bytes."""
+        return eye(self.setting.pixels(images))
 
 
 class Weighted(nn.Module):

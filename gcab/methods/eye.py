@@ -13,8 +13,9 @@ from torch import Tensor
 
 from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages
 from gcab.errors import GcabError
+from gcab.fast.eye import FastEye
 from gcab.methods.method import Method
-from gcab.model.eye import EyeClassifier, features_for, views
+from gcab.model.eye import EyeClassifier, features_for
 
 FEW = 10  # images that say how long all will take
 
@@ -39,7 +40,7 @@ class Eye(Method):
     def __init__(self, setting: Setting, options: EyeOptions) -> None:
         super().__init__(setting, options)
         features = features_for(setting.image_size, options.features)
-        self.eye = EyeClassifier(features, setting.mirrors, options.forgettable)
+        self.eye = EyeClassifier(FastEye(features, setting.mirrors), options.forgettable)
 
     def grow(self, task: Task) -> None:
         self.eye.ridge.grow(task.classes)
@@ -79,12 +80,11 @@ class Eye(Method):
         return self.eye.ridge.expected()
 
     def image_counts(self) -> list[int]:
-        return self.eye.counts()
+        return self.eye.ridge.counts.tolist()
 
     def ending_seconds(self, images: Tensor) -> float:
         start, some = time.perf_counter(), images[:FEW]
-        for view in views(some.to(self.eye.eye.device), self.eye.mirrored):
-            self.eye.eye(view)
+        self.eye.eye(some.to(self.eye.eye.device))
         return (time.perf_counter() - start) * len(images) / len(some)
 
     def predict(self, images: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages, View
 from gcab.errors import GcabError
 from gcab.fast.encoders import make_transformer
+from gcab.fast.eye import FastEye
 from gcab.fast.folded import FoldedDecoder, Pass, fast_logits, pass_logits, passes_of
 from gcab.methods.decision import Decision, Refereed, Weighted
 from gcab.methods.gradients import Gradients
@@ -78,7 +79,7 @@ class Gcab(Method):
             "options.statistics_pooled": True,
             "options.eye": 4096,
             "options.referee": True,
-            "training.epochs": 100,
+            "training.epochs": 120,
             "training.first_task": 3.0,
             "training.lr": 2.5e-4,
             "training.held_out": 0.02,
@@ -112,7 +113,7 @@ class Gcab(Method):
         self.network = GatedNetwork(encoder, options.network)
         self.statistics = ClassStatistics(self.network.tokens_per_image, self.network.width, options.statistics_pooled)
         features = features_for(setting.image_size, options.eye)
-        self.eye = EyeClassifier(features, setting.mirrors) if options.eye else None
+        self.eye = EyeClassifier(FastEye(features, setting.mirrors)) if options.eye else None
         self.referee = Referee(self.opinions()) if options.referee else None
         self.seen: list[ExactRidge] = []  # what the eye will know after the current task, once it has looked
         self.teacher: Frozen | None = None
@@ -252,7 +253,7 @@ class Gcab(Method):
         return None if self.eye is None else self.eye.ridge.expected()
 
     def image_counts(self) -> list[int] | None:
-        return None if self.eye is None else self.eye.counts()
+        return None if self.eye is None else self.eye.ridge.counts.tolist()
 
     @torch.no_grad()
     def pooled(self, encoder: nn.Module, data: TaskImages) -> Tensor:

@@ -23,7 +23,7 @@ from gcab.errors import GcabError
 from gcab.model.ridge import ExactRidge, Sums
 from gcab.model.triangle import packed
 
-VERSION = 1  # of the filters and of all constants below: features of different versions must not be added
+VERSION = 2  # of the filters and of all constants below: features of different versions must not be added
 SIDE = 32  # pixels to which every image is brought
 SMALL_SIDE = 16  # the same for images that are no larger than this
 CELLS = 2  # per side: where in the image a filter answers
@@ -72,13 +72,14 @@ def most_features() -> int:
 class Eye(nn.Module):
     """From images to features; nothing in it is learned, and nothing of it is stored with a model."""
 
-    def __init__(self, features: int) -> None:
+    def __init__(self, features: int, mirrored: bool = False) -> None:
+        """`mirrored`: an image and its mirror image mean the same, so both are looked at and have the same features."""
         super().__init__()
         if not 0 < features <= most_features() or features % MULTIPLE:
             raise GcabError(
                 f"the eye cannot have {features} features: give a multiple of {MULTIPLE} up to {most_features()}."
             )
-        self.features = features
+        self.features, self.mirrored = features, mirrored
         for size, share in SHARES.items():
             for name, values in filters()[size]._asdict().items():
                 chosen = values[: share * features // MULTIPLE].to(torch.get_default_device(), copy=True)
@@ -94,11 +95,17 @@ class Eye(nn.Module):
             return torch.cat([self(part) for part in images.split(CHUNK)])
         with in_full_precision(images.device):
             seen = as_seen(images)  # (B, groups, 3, side, side)
-            answers = torch.cat([self.answers(seen.flatten(0, 1), size) for size in SHARES], dim=1)
-            return (answers.unflatten(0, seen.shape[:2]).mean(dim=1).sqrt() * LEVELS).round()
+            answers = torch.cat([self.answers(seen.flatten(0, 1), size) for size in SHARES], dim=2)
+            answers = answers.unflatten(1, seen.shape[:2]).sum(dim=2) * (1 / seen.shape[1])  # (looks, B, F)
+            return (answers.sqrt().mean(dim=0) * LEVELS).round()
 
     def answers(self, images: Tensor, size: int) -> Tensor:
-        """How strongly each filter of a size answers in each cell, on average: (B, PER_FILTER K)."""
+        """How strongly each filter of a size answers in each cell, on average, at each look: (looks, B, 8 K)."""
+        looks = (images, images.flip(3)) if self.mirrored else (images,)
+        return torch.stack([self.look(look, size) for look in looks])
+
+    def look(self, images: Tensor, size: int) -> Tensor:
+        """The same at one look: (B, 8 K)."""
         kernels, scales = getattr(self, f"kernels{size}"), getattr(self, f"scales{size}")
         # Sums of products of whole numbers, below 2²⁴: rounding undoes whatever order or method they were added with.
         products = functional.conv2d(images, kernels).round_()
@@ -111,7 +118,7 @@ class Eye(nn.Module):
             strength = above.relu_().round_()
             parts = [strength[:, :, down, across].sum(dim=(2, 3)) for down in cells for across in cells]
             sums.append(torch.stack(parts, dim=2))  # (B, K, CELLS²)
-        return torch.cat(sums, dim=1).flatten(1) / (STEPS * window**2)
+        return torch.cat(sums, dim=1).flatten(1) * (1 / (STEPS * window**2))  # a GPU would divide less exactly
 
 
 def in_full_precision(device: torch.device) -> AbstractContextManager[Any]:
@@ -156,10 +163,9 @@ def patch_sums(values: Tensor, size: int) -> Tensor:
 class EyeClassifier(nn.Module):
     """An eye and what it has learned."""
 
-    def __init__(self, features: int, mirrored: bool, per_class: bool = False) -> None:
-        """`mirrored`: a mirrored image means the same, so both are learned from."""
+    def __init__(self, eye: Eye, per_class: bool = False) -> None:
         super().__init__()
-        self.mirrored, self.eye, self.ridge = mirrored, Eye(features), ExactRidge(features, per_class)
+        self.eye, self.ridge = eye, ExactRidge(eye.features, per_class)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Bytes (B, C, H, W) as any kind of number, to scores (B, classes), about 1 for the class and 0 for others."""
@@ -168,8 +174,7 @@ class EyeClassifier(nn.Module):
 
     def sums(self, images: Tensor, labels: Tensor, watch: Watch = lambda _: None) -> "Sums":
         """What images as bytes add to all that was learned."""
-        ridge = self.ridge
-        return summed(self.eye, images, labels, len(ridge.counts), ridge.per_class, self.mirrored, watch)
+        return summed(self.eye, images, labels, len(self.ridge.counts), self.ridge.per_class, watch)
 
     def taught(self, images: Tensor, labels: Tensor, watch: Watch = lambda _: None) -> ExactRidge:
         """What it would know with these images, too; it does not change."""
@@ -198,10 +203,9 @@ class EyeClassifier(nn.Module):
 
         Its sums tell: Σ z x = S has one solution z where there are no more images than features.
         """
-        if len(images) * (1 + self.mirrored) == int(self.ridge.counts[label]):
+        if len(images) == int(self.ridge.counts[label]):
             return images
-        parts = [views(part.to(self.eye.device), self.mirrored) for part in images.split(CHUNK)]
-        x = torch.cat([torch.stack([self.eye(view).double() for view in part]).sum(dim=0) for part in parts])
+        x = torch.cat([self.eye(part.to(self.eye.device)).double() for part in images.split(SUMMED)])
         x, places = x.unique(dim=0, return_inverse=True)  # of equal images some may have been learned
         times = (torch.linalg.pinv(x @ x.T, hermitian=True) @ (x @ self.ridge.sums[label].double())).round().tolist()
         chosen = []
@@ -210,33 +214,20 @@ class EyeClassifier(nn.Module):
             times[place] -= 1
         return images[torch.tensor(chosen)]
 
-    def counts(self) -> list[int]:
-        """Images learned of each class."""
-        return [count // (1 + self.mirrored) for count in self.ridge.counts.tolist()]
-
-
-def views(images: Tensor, mirrored: bool) -> tuple[Tensor, ...]:
-    """What is learned from images: each as it is, and its mirror image where that means the same."""
-    return (images, images.flip(3)) if mirrored else (images,)
-
 
 @torch.no_grad()
-def summed(
-    eye: Eye, images: Tensor, labels: Tensor, classes: int, per_class: bool, mirrored: bool, watch: Watch
-) -> Sums:
-    """The sums of images (n, C, H, W) as bytes; `mirrored`: of each and its mirror image."""
+def summed(eye: Eye, images: Tensor, labels: Tensor, classes: int, per_class: bool, watch: Watch) -> Sums:
+    """The sums of images (n, C, H, W) as bytes."""
     device, size = eye.device, eye.features
     groups = [labels == label for label in range(classes)] if per_class else [torch.ones_like(labels, dtype=torch.bool)]
     sums, grams, done = torch.zeros(classes, size, dtype=torch.float64, device=device), [], 0
     for group in groups:
         gram = torch.zeros(size, size, dtype=torch.float64, device=device)  # whole numbers below 2⁵³: exact
         for some, theirs in zip(images[group].split(SUMMED), labels[group].split(SUMMED), strict=True):
-            for view in views(some, mirrored):
-                x = eye(view.to(device)).double()
-                gram.addmm_(x.T, x)
-                sums.index_add_(0, theirs.to(device), x)
+            x = eye(some.to(device)).double()
+            gram.addmm_(x.T, x)
+            sums.index_add_(0, theirs.to(device), x)
             done += len(some)
             watch(done / len(images))
         grams.append(packed(gram).long())
-    counts = torch.bincount(labels, minlength=classes) * (1 + mirrored)
-    return Sums(torch.stack(grams), sums.long(), counts)
+    return Sums(torch.stack(grams), sums.long(), torch.bincount(labels, minlength=classes))

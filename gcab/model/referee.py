@@ -20,6 +20,7 @@ SUREST, HALVINGS = 1e3, 60  # the largest inverse temperature in units of 1 / de
 class Referee(nn.Module):
     """z = Σ share · opinion / temperature, over the opinions that there are."""
 
+    compiled = ("forward",)
     purposes: ClassVar[dict[str, str]] = {"weights": "referee: how much each opinion counts"}
 
     weights: Tensor

@@ -38,7 +38,7 @@ class ExactRidge(nn.Module):
     purposes: ClassVar[dict[str, str]] = {
         "gram": "eye: products of every two features, summed over all images",
         "sums": "eye: features summed over the images of each class",
-        "counts": "eye: number of images in these sums, mirrored ones included",
+        "counts": "eye: number of images in these sums",
         "weight": "eye: classifier that follows from the sums",
         "bias": "eye: classifier that follows from the sums",
     }

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gcab.fast.fused_attention import HAS_TRITON, fits, gated_attention
+from gcab.fast.fused_attention import HAS_TRITON, FusedAttention, fits, gated_attention
 from gcab.model.encoder import GatedPositionalSelfAttention
 
 needs_gpu = pytest.mark.skipif(not (torch.cuda.is_available() and HAS_TRITON), reason="needs a GPU and Triton")
@@ -41,10 +41,10 @@ def test_the_kernel_is_the_readable_mixture(batch: int, heads: int, side: int, w
 @needs_gpu
 def test_the_layer_takes_the_kernel_and_gives_what_it_gives_without(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(1)
-    layer = GatedPositionalSelfAttention(384, 12, 8).cuda()
+    layer = FusedAttention(384, 12, 8).cuda()
     x = torch.randn(4, 64, 384, device="cuda")
     with torch.autocast("cuda", torch.bfloat16):
         found = layer(x)
-        monkeypatch.setattr("gcab.model.encoder.fits", lambda *_: False)
+        monkeypatch.setattr("gcab.fast.fused_attention.fits", lambda *_: False)
         expected = layer(x)
     assert (found - expected).norm() / expected.norm() < 2e-2
