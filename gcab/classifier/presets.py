@@ -1,10 +1,12 @@
 """Settings for whoever brings images instead of an experiment: how large a network, and how it is trained."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from gcab.config import RunConfig, leaves, override, resolve
 from gcab.errors import GcabError, unknown
+from gcab.methods.registry import method_named
 
 Settings = Mapping[str, Any]
 ENCODERS: Mapping[str, Settings] = {
@@ -46,7 +48,8 @@ def first_config(
     if not 8 <= size <= 384 or size % 8:
         raise GcabError(f"image_size is {size}: give a multiple of 8 from 8 to 384.")
     place = {"scenario.image_size": size, "encoder.patch": 2 if size == 8 else size // 8}
-    changes = {**training(recipe, epochs, size), **chosen("encoder", encoder, ENCODERS), **settings, **place}
+    trial = {"options.trial": True} if "trial" in {field.name for field in fields(method_named(method).Options)} else {}
+    changes = {**training(recipe, epochs, size), **chosen("encoder", encoder, ENCODERS), **trial, **settings, **place}
     return resolve("folder/1", method, seed=seed, changes=changes)
 
 

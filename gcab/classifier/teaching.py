@@ -185,6 +185,8 @@ class Teaching:
     def done(self, learner: ContinualClassifier, generation: int) -> Result:
         if images := stored_images(learner.method):
             self.note(keeping(learner.config.method, images, learner.method.image_bytes()))
+        if verdict := learner.method.verdict():
+            self.note(verdict)
         last, *before = reversed(learner.taught)
         for note in losses(self.before, learner.taught):
             self.note(note)

@@ -31,6 +31,7 @@ from gcab.model.ridge import ExactRidge
 from gcab.model.rows import drop_row
 from gcab.model.statistics import ClassStatistics
 
+IMITATIONS = 10  # images of an older class, while the network is on trial
 UNCOMPENSATED = "heads, not compensated"  # a view, beside those that the referee hears
 
 
@@ -52,6 +53,7 @@ class GcabOptions:
     statistics_pooled: bool = False  # their covariance is that of all tasks, not of the newest
     eye: int = 0  # features of a fixed eye that joins the decision, too, as `--method eye` counts them; 0: none
     referee: bool = False  # weighs opinions by temperatures from held-out images; else the two options below do
+    trial: bool = False  # heads and statistics have no more say beside the eye than helps with all classes
     statistics_weight: float = 1.0
     statistics_meet: Literal["probabilities", "logits"] = "probabilities"  # log P(class | task) of heads, or logits
     network: NetworkOptions = field(default_factory=NetworkOptions)
@@ -122,6 +124,10 @@ class Gcab(Method):
     @property
     def judged(self) -> bool:
         return self.referee is not None
+
+    @property
+    def on_trial(self) -> bool:
+        return self.options.trial and self.options.statistics and self.options.eye > 0 and self.judged
 
     def grow(self, task: Task) -> None:
         self.network.grow(task.classes, projector=self.options.drift == "pfr")
@@ -229,7 +235,12 @@ class Gcab(Method):
         self.teacher = self.shared = None
         self.network.finish()
         if self.referee is not None and held_out is not None and len(self.opinions()) > 1:
-            self.referee.fit(self.opinions_on(held_out.images), held_out.labels, task.first)
+            opinions = self.opinions_on(held_out.images)
+            self.referee.fit(opinions, held_out.labels, task.first)
+            if self.on_trial:
+                imitated, labels = self.imitated(held_out, task.first)
+                heard = {name: torch.cat([said, imitated[name]]) for name, said in opinions.items()}
+                self.referee.try_network(heard, torch.cat([held_out.labels, labels]))
 
     @torch.no_grad()
     def forget(self, label: int, images: Tensor | None = None) -> tuple[str, ...]:
@@ -252,6 +263,14 @@ class Gcab(Method):
         """What the eye alone would do: of the network's opinions on old classes nothing that is stored can tell."""
         return None if self.eye is None else self.eye.ridge.expected()
 
+    def verdict(self) -> str | None:
+        if not self.on_trial or self.referee is None:
+            return None
+        *network, _ = self.referee.weights.tolist()
+        if any(network):
+            return "network and eye decide together: that names most photos right, as far as can be told"
+        return "the eye alone decides: what the network has learned would not name more photos right"
+
     def image_counts(self) -> list[int] | None:
         return None if self.eye is None else self.eye.ridge.counts.tolist()
 
@@ -266,6 +285,34 @@ class Gcab(Method):
         views = {name: view for name, view in self.views().items() if name in self.opinions()}
         parts = [[view(part, self.features(part)) for view in views.values()] for part in self.normalised(images)]
         return {name: torch.cat(said) for name, said in zip(views, zip(*parts, strict=True), strict=True)}
+
+    @torch.no_grad()
+    def imitated(self, held_out: TaskImages, older: int) -> tuple[dict[str, Tensor], Tensor]:
+        """What every part would say about images of older classes, whose images are gone: held-out ones, moved there.
+
+        Features of the encoder, cell by cell, and of the eye are moved by the difference of two class means.
+        """
+        assert self.eye is not None
+        some = torch.linspace(0, len(held_out.labels) - 1, min(IMITATIONS, len(held_out.labels))).long()
+        images, own = held_out.images[some], held_out.labels[some]
+        tokens = torch.cat([self.features(part) for part in self.normalised(images)])
+        seen = self.eye.eye(images.to(tokens.device))
+        means, ridge = self.statistics.means, self.eye.ridge
+        seen_means = ridge.sums.float() / ridge.counts.clamp_min(1)[:, None]
+        heads, said = self.heads(FoldedDecoder(self.network)), list[dict[str, Tensor]]()
+        for label in range(older):
+            moved = tokens + self.statistics.spread(means[label] - means[own]).to(tokens.dtype)
+            said.append(
+                {
+                    HEADS: heads.decide(moved),
+                    STATISTICS: self.statistics(moved),
+                    EYE: ridge(seen + seen_means[label] - seen_means[own]),
+                }
+            )
+        opinions = self.opinions()
+        nothing = {name: tokens.new_zeros(0, len(means)) for name in opinions}
+        joined = {name: torch.cat([nothing[name], *(one[name].float() for one in said)]) for name in opinions}
+        return joined, torch.arange(older).repeat_interleave(len(own))
 
     def normalised(self, images: Tensor) -> Iterator[Tensor]:
         """Images as bytes in parts that the network can take."""

@@ -96,6 +96,10 @@ class Method(nn.Module, ABC):
         """Images learned of each class; None where the method does not count them."""
         return None
 
+    def verdict(self) -> str | None:
+        """What the newest task's images have decided, in one line for whoever taught it; None where nothing was."""
+        return None
+
     def expected(self) -> Tensor | None:
         """The share of new images of each class that it should name right, estimated from what it stores; 0 to 1."""
         return None

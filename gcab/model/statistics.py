@@ -61,6 +61,11 @@ class ClassStatistics(nn.Module):
         image = features.float().transpose(1, 2).unflatten(2, (self.side, self.side))
         return functional.adaptive_avg_pool2d(image, min(GRID, self.side)).flatten(2).transpose(1, 2)
 
+    def spread(self, cells: Tensor) -> Tensor:
+        """What belongs to cells (B, cells, D) for each of their tokens: (B, N, D)."""
+        grid = cells.transpose(1, 2).unflatten(2, (min(GRID, self.side), -1))
+        return functional.interpolate(grid, (self.side, self.side)).flatten(2).transpose(1, 2)
+
     @torch.no_grad()
     def transport(self, before: Tensor, after: Tensor) -> None:
         """Move all classes as the encoder moved, judged by the pooled features of the same images before and after."""

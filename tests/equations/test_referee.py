@@ -115,3 +115,49 @@ def test_before_anything_is_held_out_the_eye_decides_or_the_heads() -> None:
     assert torch.equal(Referee(ALL)(said), said[EYE])
     assert torch.equal(Referee((HEADS, STATISTICS))(said), said[HEADS])
     assert list(Referee(ALL).state_dict()) == ["weights"]
+
+
+def heard(network: float, eye: float, count: int = 200, seed: int = 1) -> tuple[Referee, dict[str, Tensor], Tensor]:
+    """A referee to whom network and eye weigh the same, what they say with so much skill, and the labels."""
+    referee = Referee(ALL)
+    referee.weights.fill_(1.0)
+    said = {name: opinion(count, 5, skill, seed + index) for index, (name, skill) in enumerate(
+        {HEADS: network, STATISTICS: network, EYE: eye}.items()
+    )}  # fmt: skip
+    return referee, {name: logits for name, (logits, _) in said.items()}, said[EYE][1]
+
+
+def right(logits: Tensor, labels: Tensor) -> float:
+    return float((logits.argmax(dim=1) == labels).float().mean())
+
+
+def test_a_network_that_misleads_loses_its_say() -> None:
+    referee, opinions, labels = heard(network=-3.0, eye=2.0)
+    assert right(referee(opinions), labels) < right(opinions[EYE], labels)
+    assert referee.try_network(opinions, labels) == 0.0
+    assert referee.weights.tolist() == [0.0, 0.0, 1.0]
+
+
+def test_a_network_that_helps_keeps_it() -> None:
+    referee, opinions, labels = heard(network=2.0, eye=1.0)
+    say = referee.try_network(opinions, labels)
+    assert say > 0
+    assert referee.weights.tolist() == [say, say, 1.0]
+    assert right(referee(opinions), labels) > right(opinions[EYE], labels)
+
+
+def test_a_network_that_changes_nothing_has_none() -> None:
+    referee, opinions, labels = heard(network=0.0, eye=50.0)
+    assert referee.try_network(opinions, labels) == 0.0
+
+
+def test_on_trial_every_class_counts_the_same() -> None:
+    """Many images of one class gain by the network, fewer of four others lose more by it."""
+    referee = Referee((HEADS, EYE))
+    referee.weights.fill_(1.0)
+    labels = torch.tensor([0] * 90 + [1, 2, 3, 4])
+    own = torch.nn.functional.one_hot(labels, 5).float()
+    eye = torch.where((labels == 0)[:, None], own.roll(1, dims=1), own)  # wrong about class 0 alone
+    network = 3 * torch.nn.functional.one_hot(torch.zeros_like(labels), 5).float()  # calls everything class 0
+    assert right(referee({HEADS: network, EYE: eye}), labels) > right(eye, labels)
+    assert referee.try_network({HEADS: network, EYE: eye}, labels) == 0.0

@@ -340,3 +340,12 @@ def test_without_compensation_the_means_stay_where_they_were(drift: Literal["pfr
         means[compensation] = (before, method.statistics.means[:2])
     assert torch.equal(*means[False])
     assert not torch.allclose(*means[True], atol=1e-3)
+
+
+@pytest.mark.parametrize("tokens", [1, 16, 64])
+def test_what_belongs_to_cells_reaches_their_tokens(tokens: int) -> None:
+    statistics = ClassStatistics(tokens, 5)
+    cells = torch.randn(3, statistics.cells, 5, generator=torch.Generator().manual_seed(1))
+    spread = statistics.spread(cells)
+    assert spread.shape == (3, tokens, 5)
+    assert torch.allclose(statistics.pool(spread), cells)
