@@ -1,5 +1,7 @@
 """The network on trial: beside the eye it has no more say than helps with the classes of all tasks."""
 
+from collections.abc import Mapping
+
 import pytest
 import torch
 from helpers.models import lessons
@@ -69,7 +71,7 @@ def test_without_a_trial_the_referee_is_as_it_was_fitted() -> None:
 
 
 @pytest.mark.parametrize("missing", [{"eye": 0}, {"statistics": False}])
-def test_what_cannot_be_tried_is_not(missing: dict[str, int]) -> None:
+def test_what_cannot_be_tried_is_not(missing: Mapping[str, int]) -> None:
     options = gcab_options("extended", **{"eye": 64, "trial": True, **missing})
     method = Gcab(setting(), options).eval()
     grow(method, TASKS[0], seed=1)
