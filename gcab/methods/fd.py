@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, cast
 from torch import Tensor
 
 from gcab.data.tasks import Batch, Progress, Setting, Task
+from gcab.methods.card import Card, Compass
 from gcab.methods.regularised import Distilled, RegularisedOptions
 from gcab.model.network import PlainNetwork
 from gcab.model.projectors import Distance, drift_distance
@@ -29,6 +30,11 @@ class Fd(Distilled):
 
     Options: ClassVar[type[Any]] = FdOptions
     summary = "feature distillation: features of new images stay where they were, no gates; stores no image"
+    card: ClassVar[Card] = Card(
+        source="Hou et al., CVPR 2019, its distillation alone",
+        differs="compares the encoder's tokens, as the paper does; no exemplars, cosine classifier or margins",
+        compass=Compass(task_agnostic="supervised"),
+    )
     options: FdOptions
 
     def __init__(self, setting: Setting, options: FdOptions) -> None:
