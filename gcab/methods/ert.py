@@ -136,7 +136,7 @@ class Ert(Replayed):
         """Both decisions: what the correction is worth."""
 
         def plain(_: Tensor, features: Tensor) -> Tensor:
-            return self.network.head(self.network.block(self.network.token, features))
+            return self.network.head(self.network.decode(features))
 
         def corrected(images: Tensor, features: Tensor) -> Tensor:
             return self.correct(plain(images, features), self.correction)

@@ -52,13 +52,13 @@ class Fd(Distilled):
         network = cast(PlainNetwork, self.teacher.module)
         features = network.encoder(batch.images)
         if self.options.feature == "final":
-            features = network.block(network.token, features)
+            features = network.decode(features)
         return replace(batch, targets={"features": features})
 
     def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:  # noqa: ARG002
         network = self.network
         tokens = network.encoder(batch.images)
-        final = network.block(network.token, tokens)
+        final = network.decode(tokens)
         terms = {"classification": self.labelled(network.head(final), batch.labels)}
         if batch.targets:
             features = final if self.options.feature == "final" else tokens

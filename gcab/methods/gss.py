@@ -105,7 +105,7 @@ class Gss(Replayed):
     def head_products(self, images: Tensor, labels: Tensor) -> Tensor:
         """g_i = (p_i - y_i) ⊗ [norm f_i, 1] for the linear layer of each task's head: no gradient is ever formed."""
         network = self.network
-        feature = network.block(network.token, network.encoder(images)).float()
+        feature = network.feature(images).float()
         logits = network.head(feature)
         wanted = functional.one_hot(labels, logits.shape[1])
         errors = logits.softmax(dim=1) - wanted if self.options.loss == "ce" else logits.sigmoid() - wanted

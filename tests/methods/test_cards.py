@@ -2,7 +2,7 @@
 
 import dataclasses
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -18,6 +18,8 @@ from gcab.training.step import Step
 
 OURS = ("eye", "finetune", "joint", "untrained")  # of no publication
 UNSEEN = ("ad", "eye", "joint", "untrained")  # looks into its encoder, trains nothing, has no last task
+NO_RESNET = ("dytox", "gcab", "gcab-fast", "lvt")  # need attention
+Kind = Literal["convit", "external", "resnet18"]
 FRESH, CLASSES = 12, (2, 2, 2)
 SMALL: dict[str, dict[str, Any]] = {
     "dytox": {"tuning_epochs": 0},
@@ -68,14 +70,27 @@ def learned(method: Method, count: int) -> int:
     return sum(passed)
 
 
-@pytest.mark.parametrize("name", [name for name in methods() if name not in UNSEEN])
-def test_passes_are_those_of_a_step(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "encoder"),
+    [
+        *((name, "external" if name == "lvt" else "convit") for name in methods() if name not in UNSEEN),
+        *((name, "resnet18") for name in methods() if name not in (*UNSEEN, *NO_RESNET)),
+    ],
+)
+def test_passes_are_those_of_a_step(name: str, encoder: Kind) -> None:
+    """On every encoder that a method can have."""
     kind = methods()[name]
     stores = {"buffer": 8} if "buffer" in {item.name for item in dataclasses.fields(kind.Options)} else {}
     options = kind.Options(**stores, **SMALL.get(name, {}))
     torch.manual_seed(0)
-    method = kind(setting(replace(ENCODER, kind="external" if name == "lvt" else "convit")), options)
+    method = kind(setting(replace(ENCODER, kind=encoder)), options)
     assert learned(method, FRESH) == pytest.approx(FRESH * kind.passes(options, FRESH, CLASSES))
+    images = setting().normalise(images_of(tasks_of(2)[0]).images)
+    method.eval()
+    features = method.features(images)
+    assert features is not None
+    for view in method.views().values():
+        assert view(images, features).shape == (len(images), sum(CLASSES)), "its parts decide, too"
 
 
 def test_passes_follow_the_options() -> None:
