@@ -91,6 +91,13 @@ def method_table() -> str:
     return table(("method", ""), ((code(name), method.summary) for name, method in sorted(methods().items())))
 
 
+def publications() -> str:
+    """Of every method: what it keeps, whose it is, and what is not as they had it."""
+    head = ("method", "stores between tasks, beside the network", "source", "differs from it")
+    cards = {name: method.card for name, method in sorted(methods().items())}
+    return table(head, ((code(name), card.stores, card.source, card.differs) for name, card in cards.items()))
+
+
 def changed(profile: Mapping[str, Any]) -> str:
     return ", ".join(f"`{key}` {typed(value)}" for key, value in profile.items())
 
@@ -177,6 +184,7 @@ def shown(action: argparse.Action) -> bool:
 PARTS: Mapping[str, Callable[[], str]] = {
     "verbs": verbs,
     "methods": method_table,
+    "publications": publications,
     "data sets": data_sets,
     "settings": shared_settings,
     "settings of methods": every_methods_settings,

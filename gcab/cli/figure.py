@@ -27,6 +27,9 @@ examples:
   gcab figure hyperparameters --data DIR --at-once 3          three runs side by side
   gcab figure hyperparameters --data DIR --epochs 40          another schedule, labelled as such
   gcab figure ablation --scenario digits/5                    on data that is included
+  gcab figure table-cifar --data DIR --buffers 200            every method, the larger memories later
+  gcab figure table-cifar --data DIR --methods er,derpp --seeds 1,2,3
+  gcab figure table-cifar --data DIR --encoder resnet18       as most of the paper's rows were published
   gcab figure distillation runs/cifar100/10/gcab/1-0a1b2c3d   from a run that is there
 """
 
@@ -45,6 +48,11 @@ def register(verb: AddVerb) -> None:
     figure.add_argument("--epochs", type=int, metavar="N", help="a task, instead of the recipe's own")
     figure.add_argument("--seeds", default="1", metavar="N,...", help="run every row with each of these (1)")
     figure.add_argument("--only", metavar="ROW,...", help="rows to run now: numbers, or parts of names")
+    figure.add_argument("--methods", default="", metavar="NAME,...", help="run rows of these methods now")
+    figure.add_argument(
+        "--buffers", default="", metavar="N,...", help="of methods that store images, these memories now"
+    )
+    figure.add_argument("--encoder", metavar="NAME", help="resnet18: of table-cifar, the table with published settings")
     figure.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of all rows")
     figure.add_argument("--at-once", type=int, default=1, metavar="N", help="so many runs side by side (1)")
     figure.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
@@ -56,6 +64,8 @@ def figure_verb(verb: argparse.Namespace, console: Console) -> None:
 
     if verb.name not in RECIPES:
         raise unknown("figure", verb.name, RECIPES)
+    if verb.encoder:
+        verb.name = on_encoder(verb.name, verb.encoder)
     if verb.at_once < 1:
         raise GcabError(f"--at-once is {verb.at_once}: give 1 or more.")
     if verb.at_once > 1 and RECIPES[verb.name].timed:
@@ -72,12 +82,24 @@ def figure_verb(verb: argparse.Namespace, console: Console) -> None:
     console.print(f"Folder: {out}", highlight=False, markup=False, soft_wrap=True)
 
 
+def on_encoder(name: str, encoder: str) -> str:
+    """The figure of the same rows on another encoder, which some have."""
+    from gcab.paper.recipes import RECIPES
+
+    if (other := f"{name}-{encoder}") not in RECIPES:
+        raise GcabError(f"the figure {name} is not made with --encoder {encoder}: table-cifar is, with resnet18.")
+    return other
+
+
 def given_runs(verb: argparse.Namespace) -> "list[RunFolder]":
     """Those on the command line; models that are there are timed where the figure is about time."""
     from gcab.paper.recipes import RECIPES
     from gcab.report.logs import read_runs
 
-    given = {option: getattr(verb, option) for option in ("only", "epochs", "scenario", "set", "dry_run")}
+    given = {
+        option: getattr(verb, option)
+        for option in ("only", "methods", "buffers", "epochs", "scenario", "set", "dry_run")
+    }
     for option, value in {**given, "at_once": verb.at_once > 1, "seeds": verb.seeds != "1"}.items():
         if value:
             raise GcabError(f"--{option.replace('_', '-')} is for a recipe's own runs: leave out the RUN folders.")
@@ -94,13 +116,19 @@ def given_runs(verb: argparse.Namespace) -> "list[RunFolder]":
 
 def made_runs(verb: argparse.Namespace, console: Console) -> "list[RunFolder] | None":
     """The recipe's finished runs, once those asked for are; None where it was only asked what would be run."""
-    from gcab.paper.jobs import chosen, plan, run_jobs, say
+    from gcab.paper.jobs import chosen, of_methods, plan, run_jobs, say
     from gcab.paper.recipes import RECIPES
     from gcab.parallel.devices import choose_device
     from gcab.report.logs import check_log
 
-    jobs = plan(RECIPES[verb.name], verb.runs, verb.scenario, seeds_of(verb.seeds), verb.epochs, settings_of(verb.set))
-    now = chosen(jobs, verb.only)
+    seeds = whole_numbers("--seeds", verb.seeds, "1,2,3")
+    jobs = plan(RECIPES[verb.name], verb.runs, verb.scenario, seeds, verb.epochs, settings_of(verb.set))
+    methods = list(filter(None, map(str.strip, verb.methods.split(","))))
+    buffers = whole_numbers("--buffers", verb.buffers, "200,500") if verb.buffers else ()
+    named = of_methods(jobs, methods, buffers)
+    now = [job for job in chosen(jobs, verb.only) if job in named]
+    if not now:
+        raise GcabError("no run is of all of --only, --methods and --buffers: see the names with --dry-run.")
     if verb.dry_run:
         show(jobs, now, verb.data, console)
         return None
@@ -156,8 +184,8 @@ def show(jobs: "list[Job]", now: "list[Job]", data: Path | None, console: Consol
     say(console, f"{total:,} training steps in all{more}")
 
 
-def seeds_of(text: str) -> tuple[int, ...]:
+def whole_numbers(flag: str, text: str, example: str) -> tuple[int, ...]:
     parts = text.split(",")
     if not all(part.strip().isdecimal() for part in parts):
-        raise GcabError(f"--seeds cannot be '{text}': give whole numbers with commas between, such as 1,2,3.")
+        raise GcabError(f"{flag} cannot be '{text}': give whole numbers with commas between, such as {example}.")
     return tuple(dict.fromkeys(int(part) for part in parts))

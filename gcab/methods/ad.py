@@ -13,6 +13,7 @@ from torch.nn import functional
 from gcab.data.tasks import Batch, Progress, Setting
 from gcab.errors import check_options
 from gcab.fast.encoders import require_transformer
+from gcab.methods.card import Card, Compass
 from gcab.methods.lwf import Lwf, LwfOptions
 from gcab.model.encoder import Observed
 
@@ -36,6 +37,11 @@ class Ad(Lwf):
 
     Options: ClassVar[type[Any]] = AdOptions
     summary = "attention distillation (A-D): lost attention costs, gained attention is free; stores no image"
+    card: ClassVar[Card] = Card(
+        source="Pelosin et al., CVPR workshops 2022",
+        differs="of its variants, of which the paper does not name the one that it ran, the functional one",
+        compass=Compass(task_agnostic="supervised"),
+    )
     options: AdOptions
 
     def __init__(self, setting: Setting, options: AdOptions) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gcab.data.tasks import Batch, Progress, Setting, Task
+from gcab.methods.card import Card, Compass
 from gcab.methods.gradients import Gradients
 from gcab.methods.rehearsal import ReplayedOptions, SharedByTasks
 
@@ -24,6 +25,12 @@ class Agem(SharedByTasks):
 
     Options: ClassVar[type[Any]] = AgemOptions
     summary = "A-GEM: gradients are projected so that stored images get no worse (--options.buffer, 200 images)"
+    card: ClassVar[Card] = Card(
+        source="Chaudhry et al., ICLR 2019",
+        stores="images, as many of every task and class",
+        differs="how many tasks come is not known, so shares shrink; learns and answers over all classes",
+        compass=Compass(episodic_memory="supervised"),
+    )
     purposes: ClassVar[dict[str, str]] = {"violated": "steps of each task whose gradient had to be projected"}
     violated: Tensor
     options: AgemOptions

@@ -1,6 +1,7 @@
 """DER++: stored images keep the logits that they had when they were stored, and their labels (Buzzega et al. 2020)."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from gcab.data.tasks import Batch, Progress, Replay, Setting, Task
 from gcab.errors import GcabError
+from gcab.methods.card import Card, Compass
 from gcab.methods.rehearsal import Replayed, ReplayedOptions
 from gcab.parallel.ranks import rows, world
 
@@ -28,12 +30,23 @@ class DerppOptions(ReplayedOptions):
             if not 0 <= getattr(self, name) < math.inf:
                 raise GcabError(f"options.{name} is {getattr(self, name)}: give 0 or more.")
 
+    @property
+    def draws(self) -> int:
+        """Of the memory in each step: one for each term that has a weight."""
+        return (self.alpha > 0) + (self.beta > 0)
+
 
 class Derpp(Replayed):
     """L = CE(B) + α MSE(z(x'), z') + β CE(x'', y'') with two draws; a reservoir is filled by every step."""
 
     Options: ClassVar[type[Any]] = DerppOptions
     summary = "DER++: stored images keep their logits and labels (--options.buffer, 200 images)"
+    card: ClassVar[Card] = Card(
+        source="Buzzega et al., NeurIPS 2020",
+        stores="a reservoir of images, each with the logits it had when it entered",
+        differs="heads grow, so logits of classes that came later are left out (`options.future`)",
+        compass=Compass(episodic_memory="unsupervised"),
+    )
     ahead = False
     columns: ClassVar[dict[str, Tensor]] = {"logits": torch.zeros(0)}  # of the augmented image, in the step that saw it
     options: DerppOptions
@@ -48,14 +61,14 @@ class Derpp(Replayed):
 
     def replay(self, count: int) -> Replay | None:
         """A draw for each of the two terms, one after the other."""
-        if not self.rehearses() or self.draws == 0:
+        if not self.rehearses() or self.options.draws == 0:
             return None
-        slots = [self.memory.sample(self.drawn(count) * world()) for _ in range(self.draws)]
+        slots = [self.memory.sample(self.drawn(count) * world()) for _ in range(self.options.draws)]
         return self.memory.at(rows(torch.cat(slots)))
 
-    @property
-    def draws(self) -> int:
-        return (self.options.alpha > 0) + (self.options.beta > 0)
+    @classmethod
+    def looked_at(cls, options: Any, fresh: int, classes: Sequence[int]) -> int:
+        return int(options.draws) * super().looked_at(options, fresh, classes)
 
     def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:  # noqa: ARG002
         logits, fresh, options = self.network(batch.images), batch.fresh, self.options
@@ -64,7 +77,7 @@ class Derpp(Replayed):
         if batch.slots is None:
             return terms
         parts = (logits[fresh:], batch.labels[fresh:], batch.slots)
-        draws = list(zip(*(part.chunk(self.draws) for part in parts), strict=True))
+        draws = list(zip(*(part.chunk(options.draws) for part in parts), strict=True))
         if options.alpha > 0:
             terms["logits"] = options.alpha * self.there() * self.distance(*draws[0])
         if options.beta > 0:

@@ -17,6 +17,7 @@ from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages
 from gcab.errors import check_options
 from gcab.fast.encoders import make_transformer
 from gcab.fast.folded import FoldedDecoder, Pass, pass_logits, passes_of
+from gcab.methods.card import Card, Compass
 from gcab.methods.decision import Decision
 from gcab.methods.distillation import softened_divergence
 from gcab.methods.herding import add_classes, herded, in_order, of_images, unit
@@ -71,6 +72,12 @@ class Dytox(Method):
 
     Options: ClassVar[type[Any]] = DytoxOptions
     summary = "DyTox: a token and a head per task, exemplars among the images (--options.buffer, 200 images)"
+    card: ClassVar[Card] = Card(
+        source="Douillard et al., CVPR 2022",
+        stores="herded images, as many of every class; a token per task is part of the network",
+        differs="one memory for all processes (the authors' erratum); no repeated augmentation",
+        compass=Compass(task_agnostic="supervised", episodic_memory="supervised"),
+    )
     options: DytoxOptions
 
     def __init__(self, setting: Setting, options: DytoxOptions) -> None:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import torch
 
 from gcab.data.tasks import Setting, Task, TaskImages
+from gcab.methods.card import Card, Compass
 from gcab.methods.method import Loss
 from gcab.methods.rehearsal import Replayed, ReplayedOptions
 
@@ -22,6 +23,12 @@ class Er(Replayed):
 
     Options: ClassVar[type[Any]] = ErOptions
     summary = "experience replay from a reservoir of stored images (--options.buffer, 200 images)"
+    card: ClassVar[Card] = Card(
+        source="Riemer et al., ICLR 2019, the replay alone",
+        stores="a reservoir of images",
+        differs="images enter at the end of a task; binary cross-entropy (published rows: `options.loss ce`)",
+        compass=Compass(episodic_memory="unsupervised"),
+    )
     options: ErOptions
 
     def __init__(self, setting: Setting, options: ErOptions) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages, View
 from gcab.errors import GcabError
+from gcab.methods.card import Card, Compass
 from gcab.methods.method import cross_entropy, losses
 from gcab.methods.rehearsal import Replayed, ReplayedOptions
 from gcab.parallel.ranks import gathered
@@ -44,6 +45,12 @@ class Ert(Replayed):
 
     Options: ClassVar[type[Any]] = ErtOptions
     summary = "ER with tricks: balanced, loss-aware memory and bias correction (--options.buffer, 200 images)"
+    card: ClassVar[Card] = Card(
+        source="Buzzega et al., ICPR 2020",
+        stores="images in a reservoir balanced by class and loss, a loss of each; scale and shift of new logits",
+        differs="the scale starts at 1 and stays above 0; the rate falls from task to task, not from image to image",
+        compass=Compass(task_agnostic="supervised", episodic_memory="supervised"),
+    )
     purposes: ClassVar[dict[str, str]] = {"correction": "scale and shift of the newest task's logits"}
     ahead = False
     columns: ClassVar[dict[str, Tensor]] = {"loss": torch.zeros(())}  # when the image was last looked at
@@ -129,7 +136,7 @@ class Ert(Replayed):
         """Both decisions: what the correction is worth."""
 
         def plain(_: Tensor, features: Tensor) -> Tensor:
-            return self.network.head(self.network.block(self.network.token, features))
+            return self.network.head(self.network.decode(features))
 
         def corrected(images: Tensor, features: Tensor) -> Tensor:
             return self.correct(plain(images, features), self.correction)

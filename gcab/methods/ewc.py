@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from gcab.methods.card import Card, Compass
 from gcab.methods.importance import Importance, ImportanceOptions
 from gcab.methods.per_image import gradients_per_image
 
@@ -25,6 +26,12 @@ class Ewc(Importance):
     Options: ClassVar[type[Any]] = EwcOptions
     summary = (
         "elastic weight consolidation: weights that old tasks' Fisher information names move less; stores no image"
+    )
+    card: ClassVar[Card] = Card(
+        source="Kirkpatrick et al., PNAS 2017",
+        stores="two numbers per weight: its importance, and its value after the last task",
+        differs="importances of tasks are averaged into one (FACIL); its weight is for importances image by image",
+        compass=Compass(task_agnostic="supervised"),
     )
     options: EwcOptions
 

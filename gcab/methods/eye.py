@@ -14,6 +14,7 @@ from torch import Tensor
 from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages
 from gcab.errors import GcabError
 from gcab.fast.eye import FastEye
+from gcab.methods.card import Card, Compass
 from gcab.methods.method import Method
 from gcab.model.eye import EyeClassifier, features_for
 
@@ -33,6 +34,10 @@ class Eye(Method):
 
     Options: ClassVar[type[Any]] = EyeOptions
     summary = "a fixed eye with exact ridge regression, untrained: the baseline to beat; stores no image"
+    card: ClassVar[Card] = Card(
+        stores="sums over images: of features, of their products, of each class",
+        compass=Compass(federated="unsupervised", online="supervised"),
+    )
     trains = False
     additive = True
     options: EyeOptions

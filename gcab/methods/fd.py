@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, cast
 from torch import Tensor
 
 from gcab.data.tasks import Batch, Progress, Setting, Task
+from gcab.methods.card import Card, Compass
 from gcab.methods.regularised import Distilled, RegularisedOptions
 from gcab.model.network import PlainNetwork
 from gcab.model.projectors import Distance, drift_distance
@@ -29,6 +30,11 @@ class Fd(Distilled):
 
     Options: ClassVar[type[Any]] = FdOptions
     summary = "feature distillation: features of new images stay where they were, no gates; stores no image"
+    card: ClassVar[Card] = Card(
+        source="Hou et al., CVPR 2019, its distillation alone",
+        differs="compares the encoder's tokens, as the paper does; no exemplars, cosine classifier or margins",
+        compass=Compass(task_agnostic="supervised"),
+    )
     options: FdOptions
 
     def __init__(self, setting: Setting, options: FdOptions) -> None:
@@ -46,13 +52,13 @@ class Fd(Distilled):
         network = cast(PlainNetwork, self.teacher.module)
         features = network.encoder(batch.images)
         if self.options.feature == "final":
-            features = network.block(network.token, features)
+            features = network.decode(features)
         return replace(batch, targets={"features": features})
 
     def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:  # noqa: ARG002
         network = self.network
         tokens = network.encoder(batch.images)
-        final = network.block(network.token, tokens)
+        final = network.decode(tokens)
         terms = {"classification": self.labelled(network.head(final), batch.labels)}
         if batch.targets:
             features = final if self.options.feature == "final" else tokens

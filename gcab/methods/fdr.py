@@ -1,6 +1,7 @@
 """Function distance regularisation: stored images keep the outputs of their task's end (Benjamin et al. 2019)."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from gcab.data.tasks import Batch, Progress, Replay, Task, TaskImages
 from gcab.errors import GcabError
+from gcab.methods.card import Card, Compass
 from gcab.methods.rehearsal import ReplayedOptions, SharedByTasks
 
 SMALLEST = 1e-12  # beneath the root of a distance, which has no gradient at 0
@@ -35,6 +37,12 @@ class Fdr(SharedByTasks):
 
     Options: ClassVar[type[Any]] = FdrOptions
     summary = "FDR: stored images keep the outputs of the end of their task (--options.buffer, 200 images)"
+    card: ClassVar[Card] = Card(
+        source="Benjamin et al., ICLR 2019",
+        stores="images, as many of every task and class, with their outputs at the end of their task",
+        differs="one step for both terms, where Mammoth takes two; outputs of classes that came later count as 0",
+        compass=Compass(episodic_memory="supervised"),
+    )
     columns: ClassVar[dict[str, Tensor]] = {"logits": torch.zeros(0)}
     options: FdrOptions
 
@@ -44,6 +52,10 @@ class Fdr(SharedByTasks):
 
     def replay(self, count: int) -> Replay | None:
         return super().replay(count) if self.options.weight > 0 else None
+
+    @classmethod
+    def looked_at(cls, options: Any, fresh: int, classes: Sequence[int]) -> int:
+        return super().looked_at(options, fresh, classes) if options.weight > 0 else 0
 
     def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:  # noqa: ARG002
         logits, fresh = self.network(batch.images), batch.fresh

@@ -17,6 +17,7 @@ from gcab.errors import GcabError
 from gcab.fast.encoders import make_transformer
 from gcab.fast.eye import FastEye
 from gcab.fast.folded import FoldedDecoder, Pass, fast_logits, pass_logits, passes_of
+from gcab.methods.card import Card, Compass
 from gcab.methods.decision import Decision, Refereed, Weighted
 from gcab.methods.gradients import Gradients
 from gcab.methods.method import Method, binary_cross_entropy
@@ -71,6 +72,12 @@ class Gcab(Method):
 
     Options = GcabOptions
     summary = "gated class-attention with cascaded feature-drift compensation (the paper); stores no image"
+    card: ClassVar[Card] = Card(
+        source="the paper",
+        stores="gates, token, head and projector of each task; `extended`: class statistics and sums of an eye",
+        differs="`--profile paper` is the text, `official` the code; `extended` adds statistics, an eye, a referee",
+        compass=Compass(task_agnostic="supervised"),
+    )
     profiles: ClassVar[dict[str, dict[str, Any]]] = {
         "extended": {
             "options.bce_heads": "new",

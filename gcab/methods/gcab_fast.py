@@ -21,6 +21,7 @@ from gcab.data.tasks import Setting, Task, TaskImages, Watch, ignore
 from gcab.errors import GcabError
 from gcab.fast.folded import FoldedDecoder, fast_logits
 from gcab.fast.graphs import recordable_rate, recorded, set_learning_rate
+from gcab.methods.card import Card
 from gcab.methods.gcab import Gcab, GcabOptions
 from gcab.model.gates import Gate
 from gcab.model.heads import Head
@@ -62,6 +63,12 @@ class GcabFast(Gcab):
 
     Options: ClassVar[type[Any]] = GcabFastOptions
     summary = "gcab whose tasks are distilled into one pass: constant memory, fast; stores no image"
+    card: ClassVar[Card] = Card(
+        source="the paper, section GCAB Distillation",
+        stores="as `gcab`, with one pass for all tasks: constant",
+        differs="no code was published; schedule, temperature and views are ours (`--profile paper`: the text's)",
+        compass=Gcab.card.compass,
+    )
     profiles: ClassVar[dict[str, dict[str, Any]]] = {
         **Gcab.profiles,
         "paper": {

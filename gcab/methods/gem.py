@@ -4,6 +4,7 @@ The condition holds for the gradient; what an adaptive optimiser makes of it is 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -14,6 +15,7 @@ from torch import Tensor
 from gcab.data.tasks import Batch, Replay
 from gcab.errors import GcabError
 from gcab.methods.agem import Agem, AgemOptions
+from gcab.methods.card import Card, Compass
 from gcab.methods.gradients import Gradients
 from gcab.methods.method import losses
 from gcab.parallel.ranks import rows, world
@@ -34,12 +36,23 @@ class GemOptions(AgemOptions):
             if not 0 <= getattr(self, name) < math.inf:
                 raise GcabError(f"options.{name} is {getattr(self, name)}: give 0 or more.")
 
+    def of_each(self, past: int) -> int:
+        """Images of each of so many past tasks that a step looks at."""
+        stored = self.buffer // past
+        return min(stored, max(1, self.replay // past)) if self.replay else stored
+
 
 class Gem(Agem):
     """g̃ = g + Gᵀv where any <g, g_s> < 0, with a gradient g_s for the stored images of each past task s."""
 
     Options: ClassVar[type[Any]] = GemOptions
     summary = "GEM: gradients are projected so that the images of no task get worse (--options.buffer, 200 images)"
+    card: ClassVar[Card] = Card(
+        source="Lopez-Paz and Ranzato, NeurIPS 2017",
+        stores="images, as many of every task and class",
+        differs="reference gradients have length 1; random images, not the last; learns and answers over all classes",
+        compass=Compass(episodic_memory="supervised"),
+    )
     options: GemOptions
 
     def replay(self, count: int) -> Replay | None:  # noqa: ARG002
@@ -50,10 +63,12 @@ class Gem(Agem):
 
     def share(self) -> int:
         """Places for each past task, a multiple of the number of processes."""
-        past = len(self.ends) - 1
-        stored = self.options.buffer // past
-        asked = min(stored, max(1, self.options.replay // past)) if self.options.replay else stored
-        return -(-asked // world()) * world()
+        return -(-self.options.of_each(len(self.ends) - 1) // world()) * world()
+
+    @classmethod
+    def looked_at(cls, options: Any, fresh: int, classes: Sequence[int]) -> int:  # noqa: ARG003
+        past = len(classes) - 1
+        return past * int(options.of_each(past)) if past else 0
 
     def counts(self) -> Tensor:
         """Stored images of each past task, (tasks, 1)."""

@@ -1,5 +1,6 @@
 """Gradient-based sample selection: images enter whose gradients differ from those stored (Aljundi et al. 2019)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
 
@@ -9,6 +10,7 @@ from torch.nn import functional
 
 from gcab.data.tasks import Batch, Progress, Setting, Task
 from gcab.errors import GcabError
+from gcab.methods.card import Card, Compass
 from gcab.methods.method import losses
 from gcab.methods.per_image import gradients_per_image
 from gcab.methods.rehearsal import Replayed, ReplayedOptions
@@ -36,6 +38,12 @@ class Gss(Replayed):
 
     Options: ClassVar[type[Any]] = GssOptions
     summary = "GSS: stores images whose gradients differ from those stored (--options.buffer, 200 images)"
+    card: ClassVar[Card] = Card(
+        source="Aljundi et al., NeurIPS 2019, greedy",
+        stores="images, a score of each",
+        differs="compares gradients of the heads (`options.gradients all`: of all weights); one step per batch, not 10",
+        compass=Compass(episodic_memory="supervised"),
+    )
     purposes: ClassVar[dict[str, str]] = {"entered": "images of each task that entered the memory"}
     ahead = False
     columns: ClassVar[dict[str, Tensor]] = {"score": torch.zeros(())}  # 1 + the largest cosine when the image entered
@@ -49,6 +57,11 @@ class Gss(Replayed):
     def grow(self, task: Task) -> None:
         super().grow(task)
         self.entered = torch.cat([self.entered, self.entered.new_zeros(1)])
+
+    @classmethod
+    def looked_at(cls, options: Any, fresh: int, classes: Sequence[int]) -> int:
+        """Fresh images go through it once more, to be compared with some stored ones."""
+        return super().looked_at(options, fresh, classes) + fresh + int(options.compared)
 
     @torch.no_grad()
     def after_step(self, progress: Progress, batch: Batch) -> None:  # noqa: ARG002
@@ -92,7 +105,7 @@ class Gss(Replayed):
     def head_products(self, images: Tensor, labels: Tensor) -> Tensor:
         """g_i = (p_i - y_i) ⊗ [norm f_i, 1] for the linear layer of each task's head: no gradient is ever formed."""
         network = self.network
-        feature = network.block(network.token, network.encoder(images)).float()
+        feature = network.feature(images).float()
         logits = network.head(feature)
         wanted = functional.one_hot(labels, logits.shape[1])
         errors = logits.softmax(dim=1) - wanted if self.options.loss == "ce" else logits.sigmoid() - wanted

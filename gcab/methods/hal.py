@@ -7,7 +7,7 @@ where both keep running means, and the memory is the reservoir of `er`, where th
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages
 from gcab.errors import GcabError, check_options
+from gcab.methods.card import Card, Compass
 from gcab.methods.er import Er, ErOptions
 from gcab.methods.herding import class_means, of_images, widened
 from gcab.methods.method import Loss, losses
@@ -56,6 +57,12 @@ class Hal(Er):
 
     Options: ClassVar[type[Any]] = HalOptions
     summary = "hindsight anchor learning: replay, and one synthetic image per class (--options.buffer, 200 images)"
+    card: ClassVar[Card] = Card(
+        source="Chaudhry et al., AAAI 2021",
+        stores="a reservoir of images, and one synthetic image per class in float32",
+        differs="answers after the step ahead are held constant (Mammoth); class means are those of the task's end",
+        compass=Compass(episodic_memory="unsupervised"),
+    )
     purposes: ClassVar[dict[str, str]] = {"anchors": "synthetic image of each class that rehearsal would forget most"}
     recorded = False  # a step asks for gradients within its loss
     options: HalOptions
@@ -78,6 +85,12 @@ class Hal(Er):
             if self.known and self.options.anchors > 0:
                 terms["anchors"] = self.options.anchors * self.change(self.looked_ahead(terms["classification"]))
         return terms
+
+    @classmethod
+    def passes(cls, options: Any, fresh: int, classes: Sequence[int]) -> float:
+        """Anchors go through the network as it is and as a step ahead would leave it."""
+        anchors = 2 * sum(classes[:-1]) if options.anchors > 0 else 0
+        return super().passes(options, fresh, classes) + anchors / fresh
 
     def looked_ahead(self, loss: Tensor) -> dict[str, Tensor]:
         """θ̃ = θ - rate ∇L by name; θ itself is not touched."""

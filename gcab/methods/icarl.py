@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages, View
 from gcab.errors import check_options
+from gcab.methods.card import Card, Compass
 from gcab.methods.distillation import softened_divergence
 from gcab.methods.finetune import Finetune
 from gcab.methods.herding import add_classes, class_means, herded, in_order, nearness, of_images, unit, widened
@@ -38,6 +39,12 @@ class Icarl(Finetune):
 
     Options: ClassVar[type[Any]] = IcarlOptions
     summary = "iCaRL: herded exemplars among the task's images, nearest mean (--options.buffer, 200 images)"
+    card: ClassVar[Card] = Card(
+        source="Rebuffi et al., CVPR 2017",
+        stores="herded images, as many of every class, and a mean feature per class",
+        differs="shares are rounded down, so that the memory never exceeds its budget",
+        compass=Compass(episodic_memory="supervised"),
+    )
     purposes: ClassVar[dict[str, str]] = {"means": "mean feature of each class's exemplars"}
     options: IcarlOptions
     means: Tensor

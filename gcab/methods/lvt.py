@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages, View
 from gcab.errors import GcabError, check_options
+from gcab.methods.card import Card, Compass
 from gcab.methods.herding import AT_ONCE, add_classes, in_order, of_images
 from gcab.methods.rehearsal import Replayed, ReplayedOptions
 from gcab.model.encoder import ExternalAttention
@@ -46,6 +47,12 @@ class Lvt(Replayed):
 
     Options: ClassVar[type[Any]] = LvtOptions
     summary = "LVT: learned keys held by importance, two classifiers, replay (--options.buffer, 200 images)"
+    card: ClassVar[Card] = Card(
+        source="Wang et al., CVPR 2022",
+        stores="the most confident images of every class with their logits; importances of keys and position biases",
+        differs="no code was published: what is open follows the authors' sister code; no convolutional stem",
+        compass=Compass(episodic_memory="supervised"),
+    )
     profiles: ClassVar[dict[str, dict[str, Any]]] = {name: {"encoder.kind": "external"} for name in PROFILES}
     purposes: ClassVar[dict[str, str]] = {
         "importance": "importance of each learned key and position bias",

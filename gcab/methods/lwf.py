@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gcab.data.tasks import Batch, Progress, Task
 from gcab.errors import GcabError
+from gcab.methods.card import Card, Compass
 from gcab.methods.distillation import softened_divergence, yes_or_no_divergence
 from gcab.methods.regularised import Distilled, RegularisedOptions
 
@@ -33,6 +34,11 @@ class Lwf(Distilled):
 
     Options: ClassVar[type[Any]] = LwfOptions
     summary = "learning without forgetting: distills the old classes' answers on new images; stores no image"
+    card: ClassVar[Card] = Card(
+        source="Li and Hoiem, ECCV 2016",
+        differs="the new head is not trained alone first",
+        compass=Compass(task_agnostic="supervised"),
+    )
     options: LwfOptions
 
     def grow(self, task: Task) -> None:

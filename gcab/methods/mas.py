@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from gcab.methods.card import Card, Compass
 from gcab.methods.importance import Importance, ImportanceOptions
 from gcab.methods.per_image import gradients_per_image
 
@@ -22,6 +23,12 @@ class Mas(Importance):
 
     Options: ClassVar[type[Any]] = MasOptions
     summary = "memory aware synapses: weights that the answers are sensitive to move less; stores no image"
+    card: ClassVar[Card] = Card(
+        source="Aljundi et al., ECCV 2018",
+        stores="two numbers per weight: its importance, and its value after the last task",
+        differs="importances do not include heads (FACIL)",
+        compass=Compass(task_agnostic="supervised"),
+    )
     options: MasOptions
 
     def of_images(self, images: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from torch.nn import functional
 from gcab.data.augment import Augment
 from gcab.data.tasks import Batch, Progress, Replay, Setting, Task, TaskImages, View, Watch, ignore
 from gcab.errors import GcabError
+from gcab.methods.card import Card
 from gcab.methods.gradients import Gradients
 from gcab.methods.memory import Memory
 from gcab.seeds import seeded
@@ -23,6 +24,7 @@ class Method(nn.Module, ABC):
 
     Options: ClassVar[type[Any]]  # frozen dataclass of the method's own settings
     summary: ClassVar[str]  # one line for `gcab list methods`
+    card: ClassVar[Card] = Card()  # where it comes from, what it stores, its place on the CLEVA-Compass
     profiles: ClassVar[dict[str, dict[str, Any]]] = {}  # profile -> {dotted config key: value}
     joint: ClassVar[bool] = False  # trains on all tasks at once: the upper bound
     trains: ClassVar[bool] = True  # has parameters to train; else it learns from `end_task` alone
@@ -155,6 +157,14 @@ class Method(nn.Module, ABC):
     def prototype_bytes(self) -> int:
         """Bytes of other knowledge about old images: class statistics, anchors, stored outputs, importances."""
         return sum(memory.column_bytes() for memory in self.memories())
+
+    @classmethod
+    def passes(cls, options: Any, fresh: int, classes: Sequence[int]) -> float:  # noqa: ARG003
+        """Images that a step of the last task runs through the network that learns, for each of the fresh ones.
+
+        `classes` has the number of each task's. Passes through a frozen teacher do not count.
+        """
+        return 1.0 if cls.trains else 0.0
 
     def tasks_of(self, number: int) -> str:
         """The tasks that the number in a tensor's name stands for, in words."""

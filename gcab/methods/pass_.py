@@ -3,6 +3,7 @@
 Legend: f = feature, f⁻ = before the task, μ = prototypes, r = their radius; a step sees every image four times.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages
 from gcab.errors import check_options
+from gcab.methods.card import Card, Compass
 from gcab.methods.finetune import Finetune
 from gcab.methods.herding import class_means, of_images, widened
 from gcab.methods.method import cross_entropy
@@ -38,6 +40,12 @@ class Pass(Finetune):
 
     Options: ClassVar[type[Any]] = PassOptions
     summary = "prototype augmentation and rotations (PASS), four times the images per step; stores no image"
+    card: ClassVar[Card] = Card(
+        source="Zhu et al., CVPR 2021",
+        stores="a mean feature per class, one radius",
+        differs="the first task is not half of all classes; prototypes are of images that are not augmented",
+        compass=Compass(episodic_memory="supervised"),
+    )
     purposes: ClassVar[dict[str, str]] = {
         "prototypes": "mean feature of each class",
         "radius": "mean deviation of the first task's features from their class means",
@@ -62,6 +70,10 @@ class Pass(Finetune):
         self.known = task.first
         if task.index > 0:
             self.teacher = Frozen(self.network)
+
+    @classmethod
+    def passes(cls, options: Any, fresh: int, classes: Sequence[int]) -> float:
+        return ROTATIONS * super().passes(options, fresh, classes)
 
     def batch(self, batch: Batch) -> Batch:
         """Class 4y + k for the image turned by k quarters, after augmentation so that no border shows."""

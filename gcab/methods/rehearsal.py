@@ -1,6 +1,6 @@
 """What methods share that store training images and look at them again: options, draws, shares of tasks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -58,6 +58,16 @@ class Replayed(Finetune):
     def rehearses(self) -> bool:
         """Whether there is something to look at again, or will be within the task."""
         return self.options.buffer > 0 and (len(self.ends) > 1 or not self.ahead)
+
+    @classmethod
+    def passes(cls, options: Any, fresh: int, classes: Sequence[int]) -> float:
+        drawn = cls.looked_at(options, fresh, classes) if options.buffer else 0
+        return super().passes(options, fresh, classes) + drawn / fresh
+
+    @classmethod
+    def looked_at(cls, options: Any, fresh: int, classes: Sequence[int]) -> int:  # noqa: ARG003
+        """Stored images that a step of the last task runs through the network, beside so many fresh ones."""
+        return int(options.replay or fresh)
 
     def drawn(self, fresh: int) -> int:
         """Images that this process draws for a step."""

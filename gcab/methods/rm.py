@@ -13,6 +13,7 @@ from torch.nn import functional
 from gcab.data.perturbations import PERTURBATIONS, perturbed
 from gcab.data.tasks import Batch, Progress, Task, TaskImages
 from gcab.errors import GcabError
+from gcab.methods.card import Card, Compass
 from gcab.methods.herding import in_order, of_images
 from gcab.methods.rehearsal import Replayed, ReplayedOptions
 from gcab.model.encoder import initialise
@@ -37,6 +38,12 @@ class Rm(Replayed):
 
     Options: ClassVar[type[Any]] = RmOptions
     summary = "Rainbow Memory: images from certain to uncertain, CutMix (--options.buffer, 200 images)"
+    card: ClassVar[Card] = Card(
+        source="Bang et al., CVPR 2021",
+        stores="images of every class, from certain to uncertain",
+        differs="disjoint tasks, not blurry ones; no AutoAugment; old heads are kept (`options.new_head`)",
+        compass=Compass(episodic_memory="supervised", uncertainty="unsupervised"),
+    )
     options: RmOptions
 
     def grow(self, task: Task) -> None:

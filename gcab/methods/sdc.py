@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages, View
 from gcab.errors import check_options
+from gcab.methods.card import Card
 from gcab.methods.distillation import softened_divergence
 from gcab.methods.finetune import Finetune
 from gcab.methods.herding import class_means, nearness, of_images, unit, widened
@@ -46,6 +47,11 @@ class Sdc(Finetune):
 
     Options: ClassVar[type[Any]] = SdcOptions
     summary = "semantic drift compensation: class means move as new images near them do; stores no image"
+    card: ClassVar[Card] = Card(
+        source="Yu et al., CVPR 2020",
+        stores="a mean feature per class, and once more as it was (`options.uncompensated`)",
+        differs="a cosine classifier with LwF, as in ADC (CVPR 2024), no triplets (`options.embedding`) or warm start",
+    )
     purposes: ClassVar[dict[str, str]] = {
         "prototypes": "mean feature of each class",
         "original": "mean feature of each class as it was after its own task",

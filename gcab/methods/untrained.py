@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages
 from gcab.fast.encoders import make_encoder
+from gcab.methods.card import Card, Compass
 from gcab.methods.method import Method
 from gcab.model.statistics import ClassStatistics
 
@@ -28,6 +29,10 @@ class Untrained(Method):
 
     Options: ClassVar[type[Any]] = UntrainedOptions
     summary = "an encoder of random weights with class statistics, untrained: a baseline to beat; stores no image"
+    card: ClassVar[Card] = Card(
+        stores="a mean per class, one scatter",
+        compass=Compass(generative="supervised"),
+    )
     trains = False
 
     def __init__(self, setting: Setting, options: Any) -> None:

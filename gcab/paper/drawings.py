@@ -69,7 +69,7 @@ def main(runs: Sequence[RunFolder], lines: Lines) -> "Figure":  # noqa: ARG001
             if (title := teacher_title(group)) != title_of(group):
                 again = [one["acc_tag"] for one in teachers(group)]
                 point(axes, last, float(np.mean(again)), colour, "X", title)
-        if published := ACCURACY.get((scenario, "gcab")):
+        if published := ACCURACY.get((scenario, "gcab", 0)):
             point(axes, last, published.tag, PUBLISHED, "*", "GCAB, the paper")
         task_axis(axes, 1, last)
         axes.set_ylim(0, 102)

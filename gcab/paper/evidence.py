@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 from gcab.classifier.distillation import departs
 from gcab.config import scenario_preset
 from gcab.errors import GcabError
+from gcab.paper.published import TITLES
 from gcab.records import FastRecord, RuntimeRecord, flaws
 from gcab.report.tables import Group, group_runs, where_tested
 from gcab.runs.folder import RunFolder
@@ -16,7 +17,6 @@ from gcab.training.schedule import TrainingConfig
 
 Record = dict[str, Any]  # column -> value: a line of a table
 AGAIN = ", measured again"  # a stored model that decides otherwise than when its run was logged
-TITLES = {"gcab": "GCAB", "gcab-fast": "GCAB-Fast", "finetune": "Fine-tuning", "joint": "Joint training", "er": "ER"}
 
 
 class Network(TypedDict):
@@ -120,9 +120,12 @@ def full_schedule(scenario: str) -> int:
     return int(scenario_preset(scenario).get("training.epochs", TrainingConfig().epochs))
 
 
-def reduced(runs: Sequence[RunFolder]) -> str:
-    """Says how far the schedule was cut, and whether the test images were spared; nothing where neither is so."""
-    cut = {(epochs_of(run), full_schedule(run.scenario)) for run in runs}
+def reduced(runs: Sequence[RunFolder], whole: int | None = None) -> str:
+    """Says how far the schedule was cut, and whether the test images were spared; nothing where neither is so.
+
+    Where the `whole` schedule is not given, it is the scenario's.
+    """
+    cut = {(epochs_of(run), whole or full_schedule(run.scenario)) for run in runs}
     said = [f"{in_epochs(few)} a task instead of {full}" for few, full in sorted(cut) if few < full]
     whose = "" if len(said) == len(cut) else " of some runs"
     schedule = [f"Reduced schedule{whose}: {', '.join(said)}"] if said else []

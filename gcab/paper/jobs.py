@@ -17,7 +17,7 @@ from gcab.errors import GcabError, unknown
 from gcab.methods.gcab_fast import GcabFastOptions
 from gcab.methods.registry import method_named
 from gcab.paper.evidence import distillations
-from gcab.paper.recipes import Recipe, Row
+from gcab.paper.rows import Recipe, Row
 from gcab.paper.timing import time_models
 from gcab.profiles import DEFAULT_PROFILE
 from gcab.report.logs import check_log
@@ -39,6 +39,15 @@ class Job:
     capacities: tuple[float, ...]
     distillation: Overrides  # settings of the distillations
     timed: bool
+
+    @property
+    def buffer(self) -> int:
+        """Images that the method may store."""
+        return int(getattr(self.config.options, "buffer", 0))
+
+    def makes(self, method: str) -> bool:
+        """Whether the job gives a line of this method."""
+        return method == self.config.method or (method == "gcab-fast" and bool(self.capacities))
 
     def run(self) -> RunFolder | None:
         """The run as far as it has come, if it was started."""
@@ -85,7 +94,7 @@ def plan(
                 "training.epochs": min(row.epochs or recipe.epochs or base.training.epochs, base.training.epochs)
                 if epochs is None
                 else epochs,
-                **{key: value for key, value in given.items() if key in own},
+                **{key: value for key, value in {**recipe.settings, **given}.items() if key in own},
                 **row.changes,
             }
             for seed in seeds:
@@ -106,6 +115,21 @@ def make_job(row: Row, config: RunConfig, root: Path, settings: Overrides, timed
     distillation = {key: value for key, _, value in leaves(student) if key in known}
     path = run_path(root, config)
     return Job(f"{config.scenario.name}, {row.name}", config, path, row.capacities, distillation, timed)
+
+
+def of_methods(jobs: Sequence[Job], methods: Sequence[str], buffers: Sequence[int]) -> list[Job]:
+    """Jobs of some methods, and where these store images, with some memories; all where none is named."""
+    made = {name: [job for job in jobs if job.makes(name)] for name in methods}
+    sizes = sorted({job.buffer for job in jobs if job.buffer})
+    for name, found in made.items():
+        if not found:
+            raise unknown("method of this figure", name, sorted({job.config.method for job in jobs}))
+    for size in buffers:
+        if size not in sizes:
+            known = f"memories have {' and '.join(map(str, sizes))} images" if sizes else "methods store no images"
+            raise GcabError(f"--buffers {size} fits none of the {len(jobs)} runs, whose {known}.")
+    wanted = [job for job in jobs if not methods or any(job in found for found in made.values())]
+    return [job for job in wanted if not buffers or not job.buffer or job.buffer in buffers]
 
 
 def chosen(jobs: Sequence[Job], only: str | None) -> list[Job]:

@@ -1,13 +1,13 @@
 """A table or figure of the paper as a folder: pictures, numbers, and a list of the runs behind them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from gcab.config import scenario_preset
 from gcab.errors import GcabError
-from gcab.paper import drawings, embedding, numbers
-from gcab.paper.evidence import Record, distillations, epochs_of, finished, read_json, reduced, timings
+from gcab.paper.evidence import Record, epochs_of, finished, read_json, reduced
+from gcab.paper.exhibits import EXHIBITS, Exhibit
 from gcab.paper.origin import origin
 from gcab.paper.recipes import RECIPES
 from gcab.paper.store import RESULTS, keep, store_of, way
@@ -33,23 +33,6 @@ SHARED = {  # columns only where lines differ in them, else words of the note
 }
 
 
-def no_files(_: Sequence[RunFolder]) -> set[Path]:
-    return set()
-
-
-class Exhibit(NamedTuple):
-    """What is made of a recipe's runs; there are no lines where the runs lack what it needs."""
-
-    lines: Callable[[Sequence[RunFolder]], list[Record]]
-    figure: "Callable[[Sequence[RunFolder], Sequence[Record]], Figure]"
-    needs: str  # said where there are no lines
-    note: str = ""
-    details: tuple[str, ...] = ()  # columns that a terminal has no room for
-    files: tuple[str, ...] = ()  # of a run, beside its configuration and log; {last} is its last task
-    used: Callable[[Sequence[RunFolder]], list[RunFolder]] = list  # the runs that lines come from
-    doubled: Callable[[Sequence[RunFolder]], set[Path]] = no_files  # that another run of the figure has, too
-
-
 class Entry(TypedDict):
     folder: str
 
@@ -60,90 +43,13 @@ class Published(TypedDict):
     runs: list[Entry]
 
 
-def gated(runs: Sequence[RunFolder]) -> list[RunFolder]:
-    return [run for run in runs if any(record["capacity"] for record in run.records("task"))]
-
-
-def with_students(runs: Sequence[RunFolder]) -> list[RunFolder]:
-    """Of other seeds, too: they count where GCAB itself is averaged."""
-    groups = {run.group for run in runs if distillations(run)}
-    return [run for run in runs if run.group in groups]
-
-
-def timed(runs: Sequence[RunFolder]) -> list[RunFolder]:
-    return [run for run in runs if timings(run)]
-
-
-STUDENT, STUDENTS = "fast-80/fast.json", "fast-*/fast.json"
-EXHIBITS: dict[str, Exhibit] = {
-    "main": Exhibit(
-        numbers.main,
-        drawings.main,
-        "a finished run",
-        "Per cent after the last task. GCAB-Fast at 80 % capacity; its seconds are the distillation's alone.",
-        files=(STUDENT,),
-    ),
-    "ablation": Exhibit(
-        numbers.ablation,
-        drawings.ablation,
-        "a finished run",
-        "Per cent after the last task. Class statistics are ours; the paper's numbers stand beside rows without them.",
-        ("Gates", "PFR", "Compensation"),  # a row's name tells
-    ),
-    "hyperparameters": Exhibit(
-        numbers.hyperparameters,
-        drawings.hyperparameters,
-        "runs that differ in options.lambda_gcab or lambda_pfr alone",
-        "Per cent after the last task. Heads alone: ACC_TAG of the paper's decision, without class statistics.",
-    ),
-    "capacity": Exhibit(numbers.capacity, drawings.capacity, "a run with gates", used=gated),
-    "distillation": Exhibit(
-        numbers.distillation,
-        drawings.distillation,
-        "a run that was distilled (gcab distill RUN --capacity 0.8)",
-        "Per cent after the last task; the line without a capacity is GCAB before distillation. Heads alone: ACC_TAG "
-        "of the paper's decision, without class statistics. KL to GCAB: of the heads, on the last task's images.",
-        files=(STUDENTS,),
-        used=with_students,
-    ),
-    "embedding": Exhibit(
-        embedding.records,
-        embedding.figure,
-        "two gcab runs of one seed, with options.drift pfr and none, with their predictions folders",
-        "Per cent of task 1's test images nearest to the mean that their class had after task 1, in the decoder's "
-        "embedding.",
-        files=embedding.FILES,
-        used=embedding.paired,
-        doubled=embedding.doubled,
-    ),
-    "runtime": Exhibit(
-        numbers.runtime,
-        drawings.runtime,
-        "a run with its model",
-        "One image, float32, medians, which training does not change; MACs are counted, one is two FLOPs; the paper "
-        "calls its number GFLOPs. Recorded: as a CUDA graph.",
-        ("FLOPs, M",),
-        (STUDENTS, "runtime-*.json"),
-        timed,
-    ),
-    "memory": Exhibit(
-        numbers.memory,
-        drawings.memory,
-        "a finished run",
-        "Kept between tasks, MB = 1 000 000 bytes (the paper's MB of 1 048 576 are converted). GCAB-Fast at 80 %.",
-        ("Epochs", "Parameters, M", "Images, MB", "Class statistics, MB", "ACC_TAW", "ACC_TAW ±"),
-        files=(STUDENT,),
-    ),
-}
-
-
 def publish(name: str, runs: Sequence[RunFolder], out: Path, command: str) -> Table:
     """Write the folder `out`; returns the table for a terminal, which is narrow."""
     recipe, exhibit, runs = RECIPES[name], EXHIBITS[name], drawn(name, runs)
     lines = exhibit.lines(runs)
     if not lines:
         raise GcabError(f"the figure {name} needs {exhibit.needs}: there is none among the runs given.")
-    schedule = reduced(runs)
+    schedule = reduced(runs, recipe.whole)
     title = f"{recipe.title}. {schedule}" if schedule else recipe.title
     table = table_of(title, lines, exhibit.note)
     picture = draw(exhibit, runs, lines, [recipe.title, schedule])

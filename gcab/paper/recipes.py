@@ -4,38 +4,10 @@ A row is run once for every scenario; rows of different recipes that mean the sa
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
-Changes = Mapping[str, Any]  # dotted setting -> value
+from gcab.paper.compared import COMPARISONS
+from gcab.paper.rows import FAST, Recipe, Row
 
-
-@dataclass(frozen=True)
-class Row:
-    """One run, and what is made of it afterwards."""
-
-    name: str
-    method: str = "gcab"
-    profile: str = "extended"
-    changes: Changes = field(default_factory=dict)
-    epochs: int | None = None  # a task, where the recipe's are not needed
-    capacities: tuple[float, ...] = ()  # it is distilled to each of these shares of the decoder
-    distillation: Changes = field(default_factory=dict)  # settings of that
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """A table or figure: its rows, on scenarios that the command line may replace."""
-
-    title: str
-    source: str  # where the paper has it
-    rows: tuple[Row, ...]
-    scenarios: tuple[str, ...] = ("cifar100/10",)
-    epochs: int | None = None  # a task; None, or more than the scenario has: the scenario's own
-    timed: bool = False  # the models' speed is measured too
-
-
-FAST = (0.8,)  # the capacity of the paper's tables
 GATES_ALONE = {"options.drift": "none", "options.compensation": False}
 FROZEN_ENCODER = {"options.drift": "frozen"}
 FEATURE_DISTILLATION = {"options.drift": "distillation"}
@@ -123,4 +95,5 @@ RECIPES: Mapping[str, Recipe] = {
         ),
         scenarios=("cifar100/5", "cifar100/10"),
     ),
+    **COMPARISONS,
 }

@@ -11,7 +11,8 @@ from gcab.bench.cost import count_macs
 from gcab.classifier.distillation import fast_folder
 from gcab.fast.inference import fast_predictor
 from gcab.methods.method import Method, parameter_count
-from gcab.paper.evidence import TITLES, distillations
+from gcab.paper.evidence import distillations
+from gcab.paper.published import TITLES
 from gcab.runs.assemble import load_method
 from gcab.runs.environment import environment, hardware
 from gcab.runs.files import write_json

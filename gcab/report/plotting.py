@@ -41,13 +41,19 @@ STYLE: dict[Any, Any] = {
 
 
 def panels(
-    rows: int, columns: int, height: float, width: float = PANEL_WIDTH, ratios: Sequence[float] | None = None
+    rows: int,
+    columns: int,
+    height: float,
+    width: float = PANEL_WIDTH,
+    ratios: Sequence[float] | None = None,
+    polar: bool = False,
 ) -> "tuple[Figure, list[Axes]]":
     """A figure with a grid of axes, listed row by row, that leaves room for whatever is written around them."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width * columns, height), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False, height_ratios=ratios)
+    kind = {"projection": "polar"} if polar else None
+    axes = figure.subplots(rows, columns, squeeze=False, height_ratios=ratios, subplot_kw=kind)
     return figure, list(axes.flat)
 
 
@@ -121,11 +127,14 @@ def legend_below(figure: "Figure", columns: int = 3, marker_scale: float = 1.0) 
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
     labels, handles = list(found), list(found.values())
-    longest = max(map(len, labels))
-    fitting = max(1, int(figure.get_figwidth() * 72 / (7 * longest + 45)))
-    columns = min(columns, fitting, len(labels))
+    columns = min(columns, fitting_columns(labels, figure.get_figwidth()), len(labels))
     figure.set_figheight(figure.get_figheight() + 0.24 * -(-len(labels) // columns))
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, markerscale=marker_scale)
+
+
+def fitting_columns(labels: Sequence[str], width: float) -> int:
+    """How many columns of a legend fit so many inches."""
+    return max(1, int(width * 72 / (7 * max(map(len, labels)) + 45)))
 
 
 def style_key(axes: "Axes", line: str, meaning: str) -> None:

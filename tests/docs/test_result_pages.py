@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from gcab.paper.exhibits import EXHIBITS
 from gcab.paper.origin import origin
-from gcab.paper.publishing import EXHIBITS, drawn, markdown, runs_table, table_of
+from gcab.paper.publishing import drawn, markdown, runs_table, table_of
 from gcab.paper.recipes import RECIPES
 from gcab.paper.store import store_of
 from gcab.report.logs import read_runs

@@ -14,7 +14,8 @@ from matplotlib.figure import Figure
 
 from gcab.paper import numbers
 from gcab.paper.evidence import distillations, read_json
-from gcab.paper.publishing import EXHIBITS, table_of
+from gcab.paper.exhibits import EXHIBITS
+from gcab.paper.publishing import table_of
 from gcab.records import FastRecord
 from gcab.runs.folder import RUN_LIST, RunFolder, find_runs
 

@@ -16,15 +16,16 @@ from helpers.recipes import SHORT, jobs_of, made
 from helpers.settings import set_flags
 from rich.console import Console
 
-from gcab.cli.figure import seeds_of
+from gcab.cli.figure import whole_numbers
 from gcab.cli.main import main
 from gcab.config import resolve
 from gcab.data import digits
 from gcab.errors import GcabError
 from gcab.paper import embedding, numbers
 from gcab.paper.evidence import read_json, reduced
+from gcab.paper.exhibits import EXHIBITS
 from gcab.paper.jobs import Job, chosen, forms, plan, run_job, steps_left
-from gcab.paper.publishing import EXHIBITS, cell, default_folder, markdown, publish, table_of
+from gcab.paper.publishing import cell, default_folder, markdown, publish, table_of
 from gcab.paper.recipes import RECIPES
 from gcab.paper.store import usual_name
 from gcab.paper.timing import time_models
@@ -290,7 +291,7 @@ def test_bad_input_is_one_sentence(
     assert states[unfinished] == "2 of 2 tasks learned"
     with pytest.raises(GcabError, match="file is damaged"):
         read_json(file, dict[str, Any])
-    assert seeds_of("3, 1,3") == (3, 1)
+    assert whole_numbers("--seeds", "3, 1,3", "1,2") == (3, 1)
 
 
 def test_seeds_are_averaged(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from helpers.recipes import EXPECTED, LOSS_TOLERANCE, POINTS, differences, numbers_of
 
-from gcab.paper.publishing import EXHIBITS
+from gcab.paper.exhibits import EXHIBITS
 from gcab.paper.recipes import RECIPES
 
 pytestmark = pytest.mark.usefixtures("small_eyes")
