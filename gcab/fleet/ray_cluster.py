@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from gcab.errors import GcabError
 from gcab.fleet.engine import Call, Engine, Outcome, attempt, first_line
+from gcab.version import VERSION
 
 SCHEME = "ray://"
 CLIENT_PORT = 10001  # Ray's own
@@ -69,7 +70,12 @@ class RayCluster(Engine):
         ray.init(OWN, num_cpus=self.at_once, include_dashboard=False, object_store_memory=OWN_STORE, **options)
 
     def start(self, number: int, call: Call) -> None:
-        self.numbers[self.task.remote(call)] = number
+        try:
+            self.numbers[self.task.remote(call)] = number
+        except Exception as error:  # a client hears here what the cluster cannot import
+            raise GcabError(
+                f"the Ray cluster takes no run ({first_line(error)}): see that gcab {VERSION} is installed there."
+            ) from None
 
     def ended(self, seconds: float) -> dict[int, Outcome]:
         import ray

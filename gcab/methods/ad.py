@@ -14,6 +14,7 @@ from gcab.data.tasks import Batch, Progress, Setting
 from gcab.errors import check_options
 from gcab.fast.encoders import require_transformer
 from gcab.methods.lwf import Lwf, LwfOptions
+from gcab.methods.space import Between, space
 from gcab.model.encoder import Observed
 
 
@@ -36,6 +37,7 @@ class Ad(Lwf):
 
     Options: ClassVar[type[Any]] = AdOptions
     summary = "attention distillation (A-D): lost attention costs, gained attention is free; stores no image"
+    search_space = space(weight=Between(0.1, 10), attention=Between(0.1, 10))
     options: AdOptions
 
     def __init__(self, setting: Setting, options: AdOptions) -> None:

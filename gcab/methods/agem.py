@@ -12,6 +12,7 @@ from torch import Tensor
 from gcab.data.tasks import Batch, Progress, Setting, Task
 from gcab.methods.gradients import Gradients
 from gcab.methods.rehearsal import ReplayedOptions, SharedByTasks
+from gcab.methods.space import OneOf, space
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Agem(SharedByTasks):
 
     Options: ClassVar[type[Any]] = AgemOptions
     summary = "A-GEM: gradients are projected so that stored images get no worse (--options.buffer, 200 images)"
+    search_space = space(replay=OneOf(0, 32, 64))
     purposes: ClassVar[dict[str, str]] = {"violated": "steps of each task whose gradient had to be projected"}
     violated: Tensor
     options: AgemOptions

@@ -10,6 +10,7 @@ from torch import Tensor
 from gcab.data.tasks import Batch, Progress, Replay, Setting, Task
 from gcab.errors import GcabError
 from gcab.methods.rehearsal import Replayed, ReplayedOptions
+from gcab.methods.space import Between, space
 from gcab.parallel.ranks import rows, world
 
 
@@ -34,6 +35,7 @@ class Derpp(Replayed):
 
     Options: ClassVar[type[Any]] = DerppOptions
     summary = "DER++: stored images keep their logits and labels (--options.buffer, 200 images)"
+    search_space = space(alpha=Between(0.03, 1), beta=Between(0.1, 2))
     ahead = False
     columns: ClassVar[dict[str, Tensor]] = {"logits": torch.zeros(0)}  # of the augmented image, in the step that saw it
     options: DerppOptions

@@ -8,6 +8,7 @@ import torch
 from gcab.data.tasks import Setting, Task, TaskImages
 from gcab.methods.method import Loss
 from gcab.methods.rehearsal import Replayed, ReplayedOptions
+from gcab.methods.space import OneOf, space
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Er(Replayed):
 
     Options: ClassVar[type[Any]] = ErOptions
     summary = "experience replay from a reservoir of stored images (--options.buffer, 200 images)"
+    search_space = space(loss=OneOf("bce", "ce"))
     options: ErOptions
 
     def __init__(self, setting: Setting, options: ErOptions) -> None:

@@ -13,6 +13,7 @@ from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages, View
 from gcab.errors import GcabError
 from gcab.methods.method import cross_entropy, losses
 from gcab.methods.rehearsal import Replayed, ReplayedOptions
+from gcab.methods.space import Between, OneOf, space
 from gcab.parallel.ranks import gathered
 
 SMALLEST_SCALE = 1e-3  # of a corrected task: below 0 it would turn its ranking round
@@ -44,6 +45,7 @@ class Ert(Replayed):
 
     Options: ClassVar[type[Any]] = ErtOptions
     summary = "ER with tricks: balanced, loss-aware memory and bias correction (--options.buffer, 200 images)"
+    search_space = space(correction_rate=Between(0.05, 1), task_rate=OneOf(0.7, 0.83, 1.0))
     purposes: ClassVar[dict[str, str]] = {"correction": "scale and shift of the newest task's logits"}
     ahead = False
     columns: ClassVar[dict[str, Tensor]] = {"loss": torch.zeros(())}  # when the image was last looked at

@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from gcab.methods.importance import Importance, ImportanceOptions
 from gcab.methods.per_image import gradients_per_image
+from gcab.methods.space import Near, space
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Ewc(Importance):
     summary = (
         "elastic weight consolidation: weights that old tasks' Fisher information names move less; stores no image"
     )
+    search_space = space(weight=Near(100))
     options: EwcOptions
 
     def of_images(self, images: Tensor) -> Tensor:

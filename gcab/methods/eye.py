@@ -14,6 +14,7 @@ from torch import Tensor
 from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages
 from gcab.errors import GcabError
 from gcab.methods.method import Method
+from gcab.methods.space import NOTHING
 from gcab.model.eye import EyeClassifier, features_for, views
 
 FEW = 10  # images that say how long all will take
@@ -32,6 +33,7 @@ class Eye(Method):
 
     Options: ClassVar[type[Any]] = EyeOptions
     summary = "a fixed eye with exact ridge regression, untrained: the baseline to beat; stores no image"
+    search_space = NOTHING
     trains = False
     additive = True
     options: EyeOptions

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gcab.data.tasks import Batch, Progress, Setting, Task
 from gcab.methods.regularised import Distilled, RegularisedOptions
+from gcab.methods.space import Near, space
 from gcab.model.network import PlainNetwork
 from gcab.model.projectors import Distance, drift_distance
 
@@ -29,6 +30,7 @@ class Fd(Distilled):
 
     Options: ClassVar[type[Any]] = FdOptions
     summary = "feature distillation: features of new images stay where they were, no gates; stores no image"
+    search_space = space(weight=Near(10))
     options: FdOptions
 
     def __init__(self, setting: Setting, options: FdOptions) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 from gcab.data.tasks import Batch, Progress, Replay, Task, TaskImages
 from gcab.errors import GcabError
 from gcab.methods.rehearsal import ReplayedOptions, SharedByTasks
+from gcab.methods.space import Between, space
 
 SMALLEST = 1e-12  # beneath the root of a distance, which has no gradient at 0
 
@@ -35,6 +36,7 @@ class Fdr(SharedByTasks):
 
     Options: ClassVar[type[Any]] = FdrOptions
     summary = "FDR: stored images keep the outputs of the end of their task (--options.buffer, 200 images)"
+    search_space = space(weight=Between(0.1, 10))
     columns: ClassVar[dict[str, Tensor]] = {"logits": torch.zeros(0)}
     options: FdrOptions
 

@@ -8,6 +8,7 @@ from torch import Tensor
 from gcab.data.tasks import Batch, Progress, Setting, Task
 from gcab.fast.encoders import make_encoder
 from gcab.methods.method import Loss, Method, binary_cross_entropy, cross_entropy
+from gcab.methods.space import OneOf, space
 from gcab.model.network import PlainNetwork
 
 
@@ -23,6 +24,7 @@ class Finetune(Method):
 
     Options: ClassVar[type[Any]] = FinetuneOptions
     summary = "plain training on each new task, nothing against forgetting (lower bound); stores no image"
+    search_space = space(loss=OneOf("bce", "ce"))
 
     def __init__(self, setting: Setting, options: Any) -> None:
         super().__init__(setting, options)

@@ -19,6 +19,7 @@ from gcab.fast.folded import FoldedDecoder, Pass, fast_logits, pass_logits, pass
 from gcab.methods.decision import Decision, Refereed, Weighted
 from gcab.methods.gradients import Gradients
 from gcab.methods.method import Method, binary_cross_entropy
+from gcab.methods.space import Near, space
 from gcab.model.eye import EyeClassifier, features_for
 from gcab.model.frozen import Frozen
 from gcab.model.gates import Gate
@@ -68,6 +69,7 @@ class Gcab(Method):
 
     Options = GcabOptions
     summary = "gated class-attention with cascaded feature-drift compensation (the paper); stores no image"
+    search_space = space(lambda_gcab=Near(10), lambda_pfr=Near(10))
     profiles: ClassVar[dict[str, dict[str, Any]]] = {
         "extended": {
             "options.bce_heads": "new",

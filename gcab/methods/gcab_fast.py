@@ -22,6 +22,7 @@ from gcab.errors import GcabError
 from gcab.fast.folded import FoldedDecoder, fast_logits
 from gcab.fast.graphs import recordable_rate, recorded, set_learning_rate
 from gcab.methods.gcab import Gcab, GcabOptions
+from gcab.methods.space import Near, space
 from gcab.model.gates import Gate
 from gcab.model.heads import Head
 from gcab.model.network import GatedNetwork
@@ -62,6 +63,7 @@ class GcabFast(Gcab):
 
     Options: ClassVar[type[Any]] = GcabFastOptions
     summary = "gcab whose tasks are distilled into one pass: constant memory, fast; stores no image"
+    search_space = space(lambda_gcab=Near(10), lambda_pfr=Near(10), distillation_lr=Near(5))
     profiles: ClassVar[dict[str, dict[str, Any]]] = {
         **Gcab.profiles,
         "paper": {

@@ -16,6 +16,7 @@ from gcab.errors import GcabError
 from gcab.methods.agem import Agem, AgemOptions
 from gcab.methods.gradients import Gradients
 from gcab.methods.method import losses
+from gcab.methods.space import Between, space
 from gcab.parallel.ranks import rows, world
 
 ITERATIONS, RESTART = 200, 25  # of the search for v, which is exact to rounding for a handful of tasks
@@ -40,6 +41,7 @@ class Gem(Agem):
 
     Options: ClassVar[type[Any]] = GemOptions
     summary = "GEM: gradients are projected so that the images of no task get worse (--options.buffer, 200 images)"
+    search_space = space(strength=Between(0.1, 1))
     options: GemOptions
 
     def replay(self, count: int) -> Replay | None:  # noqa: ARG002

@@ -12,6 +12,7 @@ from gcab.errors import GcabError
 from gcab.methods.method import losses
 from gcab.methods.per_image import gradients_per_image
 from gcab.methods.rehearsal import Replayed, ReplayedOptions
+from gcab.methods.space import OneOf, space
 from gcab.model.heads import Head
 from gcab.parallel.ranks import gathered
 
@@ -36,6 +37,7 @@ class Gss(Replayed):
 
     Options: ClassVar[type[Any]] = GssOptions
     summary = "GSS: stores images whose gradients differ from those stored (--options.buffer, 200 images)"
+    search_space = space(compared=OneOf(5, 10, 20))
     purposes: ClassVar[dict[str, str]] = {"entered": "images of each task that entered the memory"}
     ahead = False
     columns: ClassVar[dict[str, Tensor]] = {"score": torch.zeros(())}  # 1 + the largest cosine when the image entered

@@ -25,6 +25,7 @@ from gcab.methods.er import Er, ErOptions
 from gcab.methods.herding import class_means, of_images, widened
 from gcab.methods.method import Loss, losses
 from gcab.methods.short_training import lessons, train_shortly
+from gcab.methods.space import Between, space
 from gcab.parallel.ranks import mean, world
 
 
@@ -56,6 +57,7 @@ class Hal(Er):
 
     Options: ClassVar[type[Any]] = HalOptions
     summary = "hindsight anchor learning: replay, and one synthetic image per class (--options.buffer, 200 images)"
+    search_space = space(anchors=Between(0.03, 1), look_ahead=Between(0.003, 0.3), embedding=Between(0.03, 1))
     purposes: ClassVar[dict[str, str]] = {"anchors": "synthetic image of each class that rehearsal would forget most"}
     recorded = False  # a step asks for gradients within its loss
     options: HalOptions

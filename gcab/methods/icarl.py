@@ -17,6 +17,7 @@ from gcab.methods.finetune import Finetune
 from gcab.methods.herding import add_classes, class_means, herded, in_order, nearness, of_images, unit, widened
 from gcab.methods.memory import Memory
 from gcab.methods.method import Loss
+from gcab.methods.space import OneOf, space
 from gcab.model.frozen import Frozen
 
 HEADS = "heads"  # a view
@@ -38,6 +39,7 @@ class Icarl(Finetune):
 
     Options: ClassVar[type[Any]] = IcarlOptions
     summary = "iCaRL: herded exemplars among the task's images, nearest mean (--options.buffer, 200 images)"
+    search_space = space(loss=OneOf("bce", "ce"))
     purposes: ClassVar[dict[str, str]] = {"means": "mean feature of each class's exemplars"}
     options: IcarlOptions
     means: Tensor

@@ -18,6 +18,7 @@ from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages, View
 from gcab.errors import GcabError, check_options
 from gcab.methods.herding import AT_ONCE, add_classes, in_order, of_images
 from gcab.methods.rehearsal import Replayed, ReplayedOptions
+from gcab.methods.space import Between, space
 from gcab.model.encoder import ExternalAttention
 from gcab.model.heads import GrowingHead
 from gcab.profiles import PROFILES
@@ -46,6 +47,7 @@ class Lvt(Replayed):
 
     Options: ClassVar[type[Any]] = LvtOptions
     summary = "LVT: learned keys held by importance, two classifiers, replay (--options.buffer, 200 images)"
+    search_space = space(rehearsal=Between(0.1, 2), distillation=Between(0.1, 2), keys=Between(0.1, 10))
     profiles: ClassVar[dict[str, dict[str, Any]]] = {name: {"encoder.kind": "external"} for name in PROFILES}
     purposes: ClassVar[dict[str, str]] = {
         "importance": "importance of each learned key and position bias",

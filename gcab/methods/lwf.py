@@ -12,6 +12,7 @@ from gcab.data.tasks import Batch, Progress, Task
 from gcab.errors import GcabError
 from gcab.methods.distillation import softened_divergence, yes_or_no_divergence
 from gcab.methods.regularised import Distilled, RegularisedOptions
+from gcab.methods.space import Between, OneOf, space
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Lwf(Distilled):
 
     Options: ClassVar[type[Any]] = LwfOptions
     summary = "learning without forgetting: distills the old classes' answers on new images; stores no image"
+    search_space = space(weight=Between(0.3, 30), temperature=OneOf(1.0, 2.0, 4.0))
     options: LwfOptions
 
     def grow(self, task: Task) -> None:

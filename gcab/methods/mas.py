@@ -8,6 +8,7 @@ from torch import Tensor
 
 from gcab.methods.importance import Importance, ImportanceOptions
 from gcab.methods.per_image import gradients_per_image
+from gcab.methods.space import Near, space
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Mas(Importance):
 
     Options: ClassVar[type[Any]] = MasOptions
     summary = "memory aware synapses: weights that the answers are sensitive to move less; stores no image"
+    search_space = space(weight=Near(100))
     options: MasOptions
 
     def of_images(self, images: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from gcab.data.tasks import Batch, Progress, Replay, Setting, Task, TaskImages, 
 from gcab.errors import GcabError
 from gcab.methods.gradients import Gradients
 from gcab.methods.memory import Memory
+from gcab.methods.space import Space, space
 from gcab.seeds import seeded
 
 Loss = Literal["ce", "bce"]  # softmax or binary cross-entropy
@@ -24,6 +25,7 @@ class Method(nn.Module, ABC):
     Options: ClassVar[type[Any]]  # frozen dataclass of the method's own settings
     summary: ClassVar[str]  # one line for `gcab list methods`
     profiles: ClassVar[dict[str, dict[str, Any]]] = {}  # profile -> {dotted config key: value}
+    search_space: ClassVar[Space] = space()  # what `gcab search` may change
     joint: ClassVar[bool] = False  # trains on all tasks at once: the upper bound
     trains: ClassVar[bool] = True  # has parameters to train; else it learns from `end_task` alone
     recorded: ClassVar[bool] = True  # a step may be recorded: no branch on a value, the same shapes every time

@@ -14,6 +14,7 @@ from gcab.errors import check_options
 from gcab.methods.finetune import Finetune
 from gcab.methods.herding import class_means, of_images, widened
 from gcab.methods.method import cross_entropy
+from gcab.methods.space import Between, space
 from gcab.model.frozen import Frozen
 from gcab.model.projectors import drift_distance
 from gcab.parallel.ranks import normal, uniform
@@ -38,6 +39,7 @@ class Pass(Finetune):
 
     Options: ClassVar[type[Any]] = PassOptions
     summary = "prototype augmentation and rotations (PASS), four times the images per step; stores no image"
+    search_space = space(temperature=Between(0.03, 0.3), prototypes=Between(1, 100), distillation=Between(1, 100))
     purposes: ClassVar[dict[str, str]] = {
         "prototypes": "mean feature of each class",
         "radius": "mean deviation of the first task's features from their class means",

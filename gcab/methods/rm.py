@@ -15,6 +15,7 @@ from gcab.data.tasks import Batch, Progress, Task, TaskImages
 from gcab.errors import GcabError
 from gcab.methods.herding import in_order, of_images
 from gcab.methods.rehearsal import Replayed, ReplayedOptions
+from gcab.methods.space import OneOf, space
 from gcab.model.encoder import initialise
 from gcab.parallel.ranks import gathered, rows
 
@@ -37,6 +38,7 @@ class Rm(Replayed):
 
     Options: ClassVar[type[Any]] = RmOptions
     summary = "Rainbow Memory: images from certain to uncertain, CutMix (--options.buffer, 200 images)"
+    search_space = space(cutmix=OneOf(0.0, 0.5, 1.0))
     options: RmOptions
 
     def grow(self, task: Task) -> None:

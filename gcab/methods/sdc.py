@@ -17,6 +17,7 @@ from gcab.methods.distillation import softened_divergence
 from gcab.methods.finetune import Finetune
 from gcab.methods.herding import class_means, nearness, of_images, unit, widened
 from gcab.methods.method import cross_entropy
+from gcab.methods.space import Between, space
 from gcab.model.frozen import Frozen
 from gcab.model.heads import CosineHead
 from gcab.parallel.ranks import gathered, mean, rows, uniform, world
@@ -46,6 +47,7 @@ class Sdc(Finetune):
 
     Options: ClassVar[type[Any]] = SdcOptions
     summary = "semantic drift compensation: class means move as new images near them do; stores no image"
+    search_space = space(sigma=Between(0.05, 1), distillation=Between(1, 100))
     purposes: ClassVar[dict[str, str]] = {
         "prototypes": "mean feature of each class",
         "original": "mean feature of each class as it was after its own task",

@@ -13,6 +13,7 @@ from torch import Tensor
 from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages
 from gcab.fast.encoders import make_encoder
 from gcab.methods.method import Method
+from gcab.methods.space import NOTHING
 from gcab.model.statistics import ClassStatistics
 
 AT_ONCE = 500  # images
@@ -28,6 +29,7 @@ class Untrained(Method):
 
     Options: ClassVar[type[Any]] = UntrainedOptions
     summary = "an encoder of random weights with class statistics, untrained: a baseline to beat; stores no image"
+    search_space = NOTHING
     trains = False
 
     def __init__(self, setting: Setting, options: Any) -> None:

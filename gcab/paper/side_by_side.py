@@ -7,11 +7,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gcab.errors import GcabError
 from gcab.fleet.dispatch import Work, run_all
 from gcab.fleet.engine import Engine
 from gcab.paper.jobs import Job, run_job
 from gcab.parallel.devices import choose_device
+from gcab.runs.folder import final_of
 
 
 def run_side_by_side(
@@ -34,10 +34,5 @@ def in_a_worker(job: Job, title: str, root: Path | None, device: str, command: s
 
 def result_of(job: Job, _: str) -> str:
     """What a finished job came to, read where the command was given."""
-    run = job.run()
-    final = run and run.final()
-    if not final:
-        raise GcabError(
-            f"a worker has finished it, but {job.path} is not here: --runs must be a folder that all machines share."
-        )
+    final = final_of(job.path)
     return f"ACC_TAG {final['acc_tag']:.2f} %  ACC_TAW {final['acc_taw']:.2f} %  ({final['seconds']:.0f} s)"
