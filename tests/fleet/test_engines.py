@@ -20,7 +20,7 @@ from gcab.runs.folder import RunFolder
 
 pytestmark = pytest.mark.usefixtures("small_eyes")
 
-EPOCHS = 8
+EPOCHS = 12  # so that the worker is still in its second task when it is killed
 ENGINES = {"processes": (), "ray": ("--on", "ray"), "submitit": ("--on", "slurm", "--slurm", "cluster=local")}
 
 
