@@ -112,12 +112,16 @@ def method_settings(name: str, method: type[Method]) -> str:
     if parents:
         parts.append(f"Those of {', '.join(code(other) for other, _ in parents)}, and:")
     parts.append(table(SETTINGS, rows) if rows else "None of its own.")
-    lines = []
+    lines = [f"- `gcab search` tries {searched(method)}."] if method.search_space else []
     for profile, values in method.profiles.items():
         known = {key for other, _ in parents for key in methods()[other].profiles.get(profile, {})}
         if own := {key: value for key, value in values.items() if key not in known}:
             lines.append(f"- Profile {code(profile)} sets {changed(own)}.")
     return "\n\n".join([*parts, *(["\n".join(lines)] if lines else [])])
+
+
+def searched(method: type[Method]) -> str:
+    return ", ".join(f"{code(key)} {values}" for key, values in method.search_space.items())
 
 
 def every_methods_settings() -> str:

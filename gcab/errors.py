@@ -11,6 +11,10 @@ class GcabError(Exception):
     """One clear sentence: what is wrong, where, and what to do."""
 
 
+class OccupiedError(GcabError):
+    """Somebody else is at work in the same place, and may not be for long."""
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> GcabError:
     """Name what was not found and the nearest name that exists, or all names where they are few."""
     names = sorted(known)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from gcab.cli.engines import add_engine, check_engine, elsewhere, engine_of
 from gcab.cli.verbs import AddVerb, settings_of
 from gcab.errors import GcabError, unknown
 
@@ -25,6 +26,7 @@ examples:
   gcab figure main --data DIR --dry-run                       which runs, and how many steps
   gcab figure ablation --data DIR --only 1,2,joint            some of them now, the others later
   gcab figure hyperparameters --data DIR --at-once 3          three runs side by side
+  gcab figure hyperparameters --data DIR --on ray --gpu-share 0.33    on a Ray cluster, three on each GPU
   gcab figure hyperparameters --data DIR --epochs 40          another schedule, labelled as such
   gcab figure ablation --scenario digits/5                    on data that is included
   gcab figure table-cifar --data DIR --buffers 200            every method, the larger memories later
@@ -32,6 +34,17 @@ examples:
   gcab figure table-cifar --data DIR --encoder resnet18       as most of the paper's rows were published
   gcab figure distillation runs/cifar100/10/gcab/1-0a1b2c3d   from a run that is there
 """
+RECIPE_ONLY = (
+    "only",
+    "methods",
+    "buffers",
+    "epochs",
+    "scenario",
+    "set",
+    "dry_run",
+    "at_once",
+    "on",
+)  # arguments about runs to be made
 
 
 def register(verb: AddVerb) -> None:
@@ -54,7 +67,7 @@ def register(verb: AddVerb) -> None:
     )
     figure.add_argument("--encoder", metavar="NAME", help="resnet18: of table-cifar, the table with published settings")
     figure.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of all rows")
-    figure.add_argument("--at-once", type=int, default=1, metavar="N", help="so many runs side by side (1)")
+    add_engine(figure)
     figure.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
     figure.add_argument("--dry-run", action="store_true", help="list the runs and their steps; run and write nothing")
 
@@ -66,9 +79,8 @@ def figure_verb(verb: argparse.Namespace, console: Console) -> None:
         raise unknown("figure", verb.name, RECIPES)
     if verb.encoder:
         verb.name = on_encoder(verb.name, verb.encoder)
-    if verb.at_once < 1:
-        raise GcabError(f"--at-once is {verb.at_once}: give 1 or more.")
-    if verb.at_once > 1 and RECIPES[verb.name].timed:
+    check_engine(verb)
+    if elsewhere(verb) and RECIPES[verb.name].timed:
         raise GcabError(f"the figure {verb.name} is about time: runs side by side would slow each other down.")
     if verb.out is not None and verb.out.exists() and not verb.out.is_dir():
         raise GcabError(f"--out {verb.out} is a file: give a folder.")
@@ -96,11 +108,8 @@ def given_runs(verb: argparse.Namespace) -> "list[RunFolder]":
     from gcab.paper.recipes import RECIPES
     from gcab.report.logs import read_runs
 
-    given = {
-        option: getattr(verb, option)
-        for option in ("only", "methods", "buffers", "epochs", "scenario", "set", "dry_run")
-    }
-    for option, value in {**given, "at_once": verb.at_once > 1, "seeds": verb.seeds != "1"}.items():
+    given = {option: getattr(verb, option) for option in RECIPE_ONLY}
+    for option, value in {**given, "seeds": verb.seeds != "1"}.items():
         if value:
             raise GcabError(f"--{option.replace('_', '-')} is for a recipe's own runs: leave out the RUN folders.")
     runs = read_runs(verb.given)
@@ -132,13 +141,12 @@ def made_runs(verb: argparse.Namespace, console: Console) -> "list[RunFolder] | 
     if verb.dry_run:
         show(jobs, now, verb.data, console)
         return None
-    device = choose_device(verb.device)
-    if verb.at_once > 1:
+    if elsewhere(verb):
         from gcab.paper.side_by_side import run_side_by_side
 
-        run_side_by_side(now, verb.data, device, console, verb.command, verb.at_once)
+        run_side_by_side(now, verb.data, verb.device, console, verb.command, engine_of(verb), verb.tries)
     else:
-        run_jobs(now, verb.data, device, console, verb.command)
+        run_jobs(now, verb.data, choose_device(verb.device), console, verb.command)
     for number, job in enumerate(jobs, start=1):
         if job.state() != "finished":
             say(console, f"not done yet: {number}, {job.name}: {job.state()}")

@@ -27,6 +27,7 @@ from gcab.cli import (
     merge,
     predict,
     report,
+    search,
     serve,
     train,
     undo,
@@ -38,7 +39,7 @@ from gcab.version import VERSION
 
 PHOTOS = (demo, learn, predict, info, audit, undo, forget, merge, distill, export, serve)
 RESEARCH = (evaluate, report, compare, figure, bench, listing, completion)
-RESUMABLE = ("demo", "figure", "learn", "train")  # verbs that leave checkpoints
+RESUMABLE = ("demo", "figure", "learn", "search", "train")  # verbs that leave checkpoints
 DESCRIPTION = """\
 Teach a vision transformer new classes, again and again, without keeping a single old image.
 
@@ -105,6 +106,7 @@ def make_parser(given: Sequence[str]) -> Parser:
     for module in (*PHOTOS, *RESEARCH):
         module.register(verb)
     train.register(verb, given)
+    search.register(verb, given)
     if given[:1] and not given[0].startswith("-") and given[0] not in verbs.choices:
         raise unknown("command", given[0], verbs.choices)
     return parser

@@ -34,8 +34,6 @@ def register(verb: AddVerb, given: Sequence[str]) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
     """The main options, and one flag for every setting of the chosen method."""
-    from gcab.config import SCENARIO_KEYS, RunConfig, describe_type, leaves, override
-    from gcab.methods.registry import methods
     from gcab.profiles import DEFAULT_PROFILE, PROFILES
 
     parser.usage = "gcab train SCENARIO [options]"  # argparse would list every setting
@@ -49,20 +47,28 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
     parser.add_argument("--run", type=Path, metavar="DIR", help="this run's folder, instead of one chosen below --runs")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting")
     parser.add_argument("--dry-run", action="store_true", help="show settings, tasks and cost; train nothing")
-    settings = parser.add_argument_group("settings (of the method and profile chosen; a scenario may have others)")
     early = type(parser)(prog=parser.prog, add_help=False, allow_abbrev=False)
     early.add_argument("--method", default="gcab")
     early.add_argument("--profile", default=DEFAULT_PROFILE)
     chosen = early.parse_known_args(given)[0]
+    add_settings(parser, chosen.method, chosen.profile)
+
+
+def add_settings(parser: argparse.ArgumentParser, method: str, profile: str) -> None:
+    """One flag for every setting of a method."""
+    from gcab.config import SCENARIO_KEYS, RunConfig, describe_type, leaves, override
+    from gcab.methods.registry import methods
+    from gcab.profiles import PROFILES
+
+    settings = parser.add_argument_group("settings (of the method and profile chosen; a scenario may have others)")
     config = RunConfig()
-    if method := methods().get(chosen.method):
+    if kind := methods().get(method):
         config = override(
-            RunConfig(options=method.Options()),
-            {**PROFILES.get(chosen.profile, {}), **method.profiles.get(chosen.profile, {})},
+            RunConfig(options=kind.Options()), {**PROFILES.get(profile, {}), **kind.profiles.get(profile, {})}
         )
-    for key, kind, value in leaves(config):
+    for key, values, value in leaves(config):
         if "." in key and key not in SCENARIO_KEYS:
-            settings.add_argument(f"--{key}", metavar="X", help=escape_percent(f"{describe_type(kind)} ({value})"))
+            settings.add_argument(f"--{key}", metavar="X", help=escape_percent(f"{describe_type(values)} ({value})"))
 
 
 def escape_percent(text: str) -> str:

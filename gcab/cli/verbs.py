@@ -57,12 +57,12 @@ def add_formats(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--formats", action=AskFor, metavar="NAMES", help=meaning)
 
 
-def settings_of(texts: Sequence[str]) -> dict[str, str]:
+def settings_of(texts: Sequence[str], flag: str = "--set", example: str = "training.lr=0.0005") -> dict[str, str]:
     """KEY=VALUE, several times; the later one wins."""
     settings = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals:
-            raise GcabError(f"--set needs KEY=VALUE, such as training.lr=0.0005, not '{text}'.")
+            raise GcabError(f"{flag} needs KEY=VALUE, such as {example}, not '{text}'.")
         settings[key.strip()] = value.strip()
     return settings

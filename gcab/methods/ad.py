@@ -15,6 +15,7 @@ from gcab.errors import check_options
 from gcab.fast.encoders import require_transformer
 from gcab.methods.card import Card, Compass
 from gcab.methods.lwf import Lwf, LwfOptions
+from gcab.methods.space import Between, space
 from gcab.model.encoder import Observed
 
 
@@ -42,6 +43,7 @@ class Ad(Lwf):
         differs="of its variants, of which the paper does not name the one that it ran, the functional one",
         compass=Compass(task_agnostic="supervised"),
     )
+    search_space = space(weight=Between(0.1, 10), attention=Between(0.1, 10))
     options: AdOptions
 
     def __init__(self, setting: Setting, options: AdOptions) -> None:

@@ -13,6 +13,7 @@ from gcab.data.tasks import Batch, Progress, Setting, Task
 from gcab.methods.card import Card, Compass
 from gcab.methods.gradients import Gradients
 from gcab.methods.rehearsal import ReplayedOptions, SharedByTasks
+from gcab.methods.space import OneOf, space
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Agem(SharedByTasks):
         differs="how many tasks come is not known, so shares shrink; learns and answers over all classes",
         compass=Compass(episodic_memory="supervised"),
     )
+    search_space = space(replay=OneOf(0, 32, 64))
     purposes: ClassVar[dict[str, str]] = {"violated": "steps of each task whose gradient had to be projected"}
     violated: Tensor
     options: AgemOptions

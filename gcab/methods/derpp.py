@@ -12,6 +12,7 @@ from gcab.data.tasks import Batch, Progress, Replay, Setting, Task
 from gcab.errors import GcabError
 from gcab.methods.card import Card, Compass
 from gcab.methods.rehearsal import Replayed, ReplayedOptions
+from gcab.methods.space import Between, space
 from gcab.parallel.ranks import rows, world
 
 
@@ -47,6 +48,7 @@ class Derpp(Replayed):
         differs="heads grow, so logits of classes that came later are left out (`options.future`)",
         compass=Compass(episodic_memory="unsupervised"),
     )
+    search_space = space(alpha=Between(0.03, 1), beta=Between(0.1, 2))
     ahead = False
     columns: ClassVar[dict[str, Tensor]] = {"logits": torch.zeros(0)}  # of the augmented image, in the step that saw it
     options: DerppOptions

@@ -24,6 +24,7 @@ from gcab.methods.herding import add_classes, herded, in_order, of_images, unit
 from gcab.methods.memory import Memory
 from gcab.methods.method import Loss, Method, binary_cross_entropy, cross_entropy
 from gcab.methods.short_training import lessons, train_shortly
+from gcab.methods.space import Between, Near, space
 from gcab.model.frozen import Frozen
 from gcab.model.heads import Head
 from gcab.model.network import GatedNetwork
@@ -78,6 +79,7 @@ class Dytox(Method):
         differs="one memory for all processes (the authors' erratum); no repeated augmentation",
         compass=Compass(task_agnostic="supervised", episodic_memory="supervised"),
     )
+    search_space = space(divergence=Between(0.01, 1), tuning_lr=Near(8))
     options: DytoxOptions
 
     def __init__(self, setting: Setting, options: DytoxOptions) -> None:

@@ -9,6 +9,7 @@ from gcab.data.tasks import Setting, Task, TaskImages
 from gcab.methods.card import Card, Compass
 from gcab.methods.method import Loss
 from gcab.methods.rehearsal import Replayed, ReplayedOptions
+from gcab.methods.space import OneOf, space
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Er(Replayed):
         differs="images enter at the end of a task; binary cross-entropy (published rows: `options.loss ce`)",
         compass=Compass(episodic_memory="unsupervised"),
     )
+    search_space = space(loss=OneOf("bce", "ce"))
     options: ErOptions
 
     def __init__(self, setting: Setting, options: ErOptions) -> None:

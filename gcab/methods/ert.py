@@ -14,6 +14,7 @@ from gcab.errors import GcabError
 from gcab.methods.card import Card, Compass
 from gcab.methods.method import cross_entropy, losses
 from gcab.methods.rehearsal import Replayed, ReplayedOptions
+from gcab.methods.space import Between, OneOf, space
 from gcab.parallel.ranks import gathered
 
 SMALLEST_SCALE = 1e-3  # of a corrected task: below 0 it would turn its ranking round
@@ -51,6 +52,7 @@ class Ert(Replayed):
         differs="the scale starts at 1 and stays above 0; the rate falls from task to task, not from image to image",
         compass=Compass(task_agnostic="supervised", episodic_memory="supervised"),
     )
+    search_space = space(correction_rate=Between(0.05, 1), task_rate=OneOf(0.7, 0.83, 1.0))
     purposes: ClassVar[dict[str, str]] = {"correction": "scale and shift of the newest task's logits"}
     ahead = False
     columns: ClassVar[dict[str, Tensor]] = {"loss": torch.zeros(())}  # when the image was last looked at

@@ -10,6 +10,7 @@ from torch.nn import functional
 from gcab.methods.card import Card, Compass
 from gcab.methods.importance import Importance, ImportanceOptions
 from gcab.methods.per_image import gradients_per_image
+from gcab.methods.space import Near, space
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Ewc(Importance):
         differs="importances of tasks are averaged into one (FACIL); its weight is for importances image by image",
         compass=Compass(task_agnostic="supervised"),
     )
+    search_space = space(weight=Near(100))
     options: EwcOptions
 
     def of_images(self, images: Tensor) -> Tensor:

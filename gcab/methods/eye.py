@@ -16,6 +16,7 @@ from gcab.errors import GcabError
 from gcab.fast.eye import FastEye
 from gcab.methods.card import Card, Compass
 from gcab.methods.method import Method
+from gcab.methods.space import NOTHING
 from gcab.model.eye import EyeClassifier, features_for
 
 FEW = 10  # images that say how long all will take
@@ -38,6 +39,7 @@ class Eye(Method):
         stores="sums over images: of features, of their products, of each class",
         compass=Compass(federated="unsupervised", online="supervised"),
     )
+    search_space = NOTHING
     trains = False
     additive = True
     options: EyeOptions

@@ -11,6 +11,7 @@ from torch import Tensor
 from gcab.data.tasks import Batch, Progress, Setting, Task
 from gcab.methods.card import Card, Compass
 from gcab.methods.regularised import Distilled, RegularisedOptions
+from gcab.methods.space import Near, space
 from gcab.model.network import PlainNetwork
 from gcab.model.projectors import Distance, drift_distance
 
@@ -35,6 +36,7 @@ class Fd(Distilled):
         differs="compares the encoder's tokens, as the paper does; no exemplars, cosine classifier or margins",
         compass=Compass(task_agnostic="supervised"),
     )
+    search_space = space(weight=Near(10))
     options: FdOptions
 
     def __init__(self, setting: Setting, options: FdOptions) -> None:

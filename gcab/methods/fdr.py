@@ -12,6 +12,7 @@ from gcab.data.tasks import Batch, Progress, Replay, Task, TaskImages
 from gcab.errors import GcabError
 from gcab.methods.card import Card, Compass
 from gcab.methods.rehearsal import ReplayedOptions, SharedByTasks
+from gcab.methods.space import Between, space
 
 SMALLEST = 1e-12  # beneath the root of a distance, which has no gradient at 0
 
@@ -43,6 +44,7 @@ class Fdr(SharedByTasks):
         differs="one step for both terms, where Mammoth takes two; outputs of classes that came later count as 0",
         compass=Compass(episodic_memory="supervised"),
     )
+    search_space = space(weight=Between(0.1, 10))
     columns: ClassVar[dict[str, Tensor]] = {"logits": torch.zeros(0)}
     options: FdrOptions
 

@@ -9,6 +9,7 @@ from gcab.data.tasks import Batch, Progress, Setting, Task
 from gcab.fast.encoders import make_encoder
 from gcab.methods.card import Card
 from gcab.methods.method import Loss, Method, binary_cross_entropy, cross_entropy
+from gcab.methods.space import OneOf, space
 from gcab.model.network import PlainNetwork
 
 
@@ -25,6 +26,7 @@ class Finetune(Method):
     Options: ClassVar[type[Any]] = FinetuneOptions
     summary = "plain training on each new task, nothing against forgetting (lower bound); stores no image"
     card: ClassVar[Card] = Card()
+    search_space = space(loss=OneOf("bce", "ce"))
 
     def __init__(self, setting: Setting, options: Any) -> None:
         super().__init__(setting, options)

@@ -21,6 +21,7 @@ from gcab.methods.card import Card, Compass
 from gcab.methods.decision import Decision, Refereed, Weighted
 from gcab.methods.gradients import Gradients
 from gcab.methods.method import Method, binary_cross_entropy
+from gcab.methods.space import Near, space
 from gcab.model.eye import EyeClassifier, features_for
 from gcab.model.frozen import Frozen
 from gcab.model.gates import Gate
@@ -78,6 +79,7 @@ class Gcab(Method):
         differs="`--profile paper` is the text, `official` the code; `extended` adds statistics, an eye, a referee",
         compass=Compass(task_agnostic="supervised"),
     )
+    search_space = space(lambda_gcab=Near(10), lambda_pfr=Near(10))
     profiles: ClassVar[dict[str, dict[str, Any]]] = {
         "extended": {
             "options.bce_heads": "new",

@@ -23,6 +23,7 @@ from gcab.fast.folded import FoldedDecoder, fast_logits
 from gcab.fast.graphs import recordable_rate, recorded, set_learning_rate
 from gcab.methods.card import Card
 from gcab.methods.gcab import Gcab, GcabOptions
+from gcab.methods.space import Near, space
 from gcab.model.gates import Gate
 from gcab.model.heads import Head
 from gcab.model.network import GatedNetwork
@@ -69,6 +70,7 @@ class GcabFast(Gcab):
         differs="no code was published; schedule, temperature and views are ours (`--profile paper`: the text's)",
         compass=Gcab.card.compass,
     )
+    search_space = space(lambda_gcab=Near(10), lambda_pfr=Near(10), distillation_lr=Near(5))
     profiles: ClassVar[dict[str, dict[str, Any]]] = {
         **Gcab.profiles,
         "paper": {

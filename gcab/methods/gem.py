@@ -18,6 +18,7 @@ from gcab.methods.agem import Agem, AgemOptions
 from gcab.methods.card import Card, Compass
 from gcab.methods.gradients import Gradients
 from gcab.methods.method import losses
+from gcab.methods.space import Between, space
 from gcab.parallel.ranks import rows, world
 
 ITERATIONS, RESTART = 200, 25  # of the search for v, which is exact to rounding for a handful of tasks
@@ -53,6 +54,7 @@ class Gem(Agem):
         differs="reference gradients have length 1; random images, not the last; learns and answers over all classes",
         compass=Compass(episodic_memory="supervised"),
     )
+    search_space = space(strength=Between(0.1, 1))
     options: GemOptions
 
     def replay(self, count: int) -> Replay | None:  # noqa: ARG002

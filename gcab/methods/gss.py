@@ -14,6 +14,7 @@ from gcab.methods.card import Card, Compass
 from gcab.methods.method import losses
 from gcab.methods.per_image import gradients_per_image
 from gcab.methods.rehearsal import Replayed, ReplayedOptions
+from gcab.methods.space import OneOf, space
 from gcab.model.heads import Head
 from gcab.parallel.ranks import gathered
 
@@ -44,6 +45,7 @@ class Gss(Replayed):
         differs="compares gradients of the heads (`options.gradients all`: of all weights); one step per batch, not 10",
         compass=Compass(episodic_memory="supervised"),
     )
+    search_space = space(compared=OneOf(5, 10, 20))
     purposes: ClassVar[dict[str, str]] = {"entered": "images of each task that entered the memory"}
     ahead = False
     columns: ClassVar[dict[str, Tensor]] = {"score": torch.zeros(())}  # 1 + the largest cosine when the image entered

@@ -26,6 +26,7 @@ from gcab.methods.er import Er, ErOptions
 from gcab.methods.herding import class_means, of_images, widened
 from gcab.methods.method import Loss, losses
 from gcab.methods.short_training import lessons, train_shortly
+from gcab.methods.space import Between, space
 from gcab.parallel.ranks import mean, world
 
 
@@ -63,6 +64,7 @@ class Hal(Er):
         differs="answers after the step ahead are held constant (Mammoth); class means are those of the task's end",
         compass=Compass(episodic_memory="unsupervised"),
     )
+    search_space = space(anchors=Between(0.03, 1), look_ahead=Between(0.003, 0.3), embedding=Between(0.03, 1))
     purposes: ClassVar[dict[str, str]] = {"anchors": "synthetic image of each class that rehearsal would forget most"}
     recorded = False  # a step asks for gradients within its loss
     options: HalOptions

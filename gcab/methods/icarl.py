@@ -18,6 +18,7 @@ from gcab.methods.finetune import Finetune
 from gcab.methods.herding import add_classes, class_means, herded, in_order, nearness, of_images, unit, widened
 from gcab.methods.memory import Memory
 from gcab.methods.method import Loss
+from gcab.methods.space import OneOf, space
 from gcab.model.frozen import Frozen
 
 HEADS = "heads"  # a view
@@ -45,6 +46,7 @@ class Icarl(Finetune):
         differs="shares are rounded down, so that the memory never exceeds its budget",
         compass=Compass(episodic_memory="supervised"),
     )
+    search_space = space(loss=OneOf("bce", "ce"))
     purposes: ClassVar[dict[str, str]] = {"means": "mean feature of each class's exemplars"}
     options: IcarlOptions
     means: Tensor

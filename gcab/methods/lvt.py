@@ -19,6 +19,7 @@ from gcab.errors import GcabError, check_options
 from gcab.methods.card import Card, Compass
 from gcab.methods.herding import AT_ONCE, add_classes, in_order, of_images
 from gcab.methods.rehearsal import Replayed, ReplayedOptions
+from gcab.methods.space import Between, space
 from gcab.model.encoder import ExternalAttention
 from gcab.model.heads import GrowingHead
 from gcab.profiles import PROFILES
@@ -53,6 +54,7 @@ class Lvt(Replayed):
         differs="no code was published: what is open follows the authors' sister code; no convolutional stem",
         compass=Compass(episodic_memory="supervised"),
     )
+    search_space = space(rehearsal=Between(0.1, 2), distillation=Between(0.1, 2), keys=Between(0.1, 10))
     profiles: ClassVar[dict[str, dict[str, Any]]] = {name: {"encoder.kind": "external"} for name in PROFILES}
     purposes: ClassVar[dict[str, str]] = {
         "importance": "importance of each learned key and position bias",

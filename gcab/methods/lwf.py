@@ -13,6 +13,7 @@ from gcab.errors import GcabError
 from gcab.methods.card import Card, Compass
 from gcab.methods.distillation import softened_divergence, yes_or_no_divergence
 from gcab.methods.regularised import Distilled, RegularisedOptions
+from gcab.methods.space import Between, OneOf, space
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Lwf(Distilled):
         differs="the new head is not trained alone first",
         compass=Compass(task_agnostic="supervised"),
     )
+    search_space = space(weight=Between(0.3, 30), temperature=OneOf(1.0, 2.0, 4.0))
     options: LwfOptions
 
     def grow(self, task: Task) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 from gcab.methods.card import Card, Compass
 from gcab.methods.importance import Importance, ImportanceOptions
 from gcab.methods.per_image import gradients_per_image
+from gcab.methods.space import Near, space
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Mas(Importance):
         differs="importances do not include heads (FACIL)",
         compass=Compass(task_agnostic="supervised"),
     )
+    search_space = space(weight=Near(100))
     options: MasOptions
 
     def of_images(self, images: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from gcab.errors import GcabError
 from gcab.methods.card import Card
 from gcab.methods.gradients import Gradients
 from gcab.methods.memory import Memory
+from gcab.methods.space import Space, space
 from gcab.seeds import seeded
 
 Loss = Literal["ce", "bce"]  # softmax or binary cross-entropy
@@ -26,6 +27,7 @@ class Method(nn.Module, ABC):
     summary: ClassVar[str]  # one line for `gcab list methods`
     card: ClassVar[Card] = Card()  # where it comes from, what it stores, its place on the CLEVA-Compass
     profiles: ClassVar[dict[str, dict[str, Any]]] = {}  # profile -> {dotted config key: value}
+    search_space: ClassVar[Space] = space()  # what `gcab search` may change
     joint: ClassVar[bool] = False  # trains on all tasks at once: the upper bound
     trains: ClassVar[bool] = True  # has parameters to train; else it learns from `end_task` alone
     recorded: ClassVar[bool] = True  # a step may be recorded: no branch on a value, the same shapes every time

@@ -16,6 +16,7 @@ from gcab.methods.card import Card, Compass
 from gcab.methods.finetune import Finetune
 from gcab.methods.herding import class_means, of_images, widened
 from gcab.methods.method import cross_entropy
+from gcab.methods.space import Between, space
 from gcab.model.frozen import Frozen
 from gcab.model.projectors import drift_distance
 from gcab.parallel.ranks import normal, uniform
@@ -46,6 +47,7 @@ class Pass(Finetune):
         differs="the first task is not half of all classes; prototypes are of images that are not augmented",
         compass=Compass(episodic_memory="supervised"),
     )
+    search_space = space(temperature=Between(0.03, 0.3), prototypes=Between(1, 100), distillation=Between(1, 100))
     purposes: ClassVar[dict[str, str]] = {
         "prototypes": "mean feature of each class",
         "radius": "mean deviation of the first task's features from their class means",

@@ -16,6 +16,7 @@ from gcab.errors import GcabError
 from gcab.methods.card import Card, Compass
 from gcab.methods.herding import in_order, of_images
 from gcab.methods.rehearsal import Replayed, ReplayedOptions
+from gcab.methods.space import OneOf, space
 from gcab.model.encoder import initialise
 from gcab.parallel.ranks import gathered, rows
 
@@ -44,6 +45,7 @@ class Rm(Replayed):
         differs="disjoint tasks, not blurry ones; no AutoAugment; old heads are kept (`options.new_head`)",
         compass=Compass(episodic_memory="supervised", uncertainty="unsupervised"),
     )
+    search_space = space(cutmix=OneOf(0.0, 0.5, 1.0))
     options: RmOptions
 
     def grow(self, task: Task) -> None:

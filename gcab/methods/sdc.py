@@ -18,6 +18,7 @@ from gcab.methods.distillation import softened_divergence
 from gcab.methods.finetune import Finetune
 from gcab.methods.herding import class_means, nearness, of_images, unit, widened
 from gcab.methods.method import cross_entropy
+from gcab.methods.space import Between, space
 from gcab.model.frozen import Frozen
 from gcab.model.heads import CosineHead
 from gcab.parallel.ranks import gathered, mean, rows, uniform, world
@@ -52,6 +53,7 @@ class Sdc(Finetune):
         stores="a mean feature per class, and once more as it was (`options.uncompensated`)",
         differs="a cosine classifier with LwF, as in ADC (CVPR 2024), no triplets (`options.embedding`) or warm start",
     )
+    search_space = space(sigma=Between(0.05, 1), distillation=Between(1, 100))
     purposes: ClassVar[dict[str, str]] = {
         "prototypes": "mean feature of each class",
         "original": "mean feature of each class as it was after its own task",

@@ -14,6 +14,7 @@ from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages
 from gcab.fast.encoders import make_encoder
 from gcab.methods.card import Card, Compass
 from gcab.methods.method import Method
+from gcab.methods.space import NOTHING
 from gcab.model.statistics import ClassStatistics
 
 AT_ONCE = 500  # images
@@ -33,6 +34,7 @@ class Untrained(Method):
         stores="a mean per class, one scatter",
         compass=Compass(generative="supervised"),
     )
+    search_space = NOTHING
     trains = False
 
     def __init__(self, setting: Setting, options: Any) -> None:

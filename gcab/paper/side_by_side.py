@@ -1,101 +1,38 @@
-"""Several runs of a recipe at a time, each in a process of its own: on one GPU they fill each other's gaps."""
+"""The runs of a recipe on an engine: several at a time, on this machine or on others."""
 
-import os
-import signal
-import threading
 from collections.abc import Sequence
-from multiprocessing import get_context, parent_process
-from multiprocessing.connection import Connection, wait
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-import torch
 from rich.console import Console
 
-from gcab.errors import GcabError
-from gcab.paper.jobs import Job, run_job, say
-
-
-class Run:
-    """A job in a fresh process: what one leaves in a device's memory the next should not pay for.
-
-    The two share a pipe and nothing else, so that a command that is killed leaves nothing to clean up.
-    """
-
-    def __init__(self, job: Job, title: str, root: Path | None, device: torch.device, command: str) -> None:
-        processes = get_context("spawn")
-        self.name = job.name
-        self.answer, self.answering = processes.Pipe(duplex=False)
-        self.process = processes.Process(target=in_a_process, args=(self.answering, job, title, root, device, command))
-
-    def start(self) -> None:
-        self.process.start()
-        self.answering.close()  # here: the answer is at an end when the process is
-
-    def problem(self) -> str:
-        """What went wrong, once it is done."""
-        try:
-            said: str = self.answer.recv()
-        except EOFError:
-            raise GcabError(
-                f"the process of {self.name} has ended too early; where nothing above says why, perhaps for want of "
-                "memory: try a smaller --at-once; the same command continues what is left."
-            ) from None
-        self.process.join()
-        return said
-
-    def end(self) -> None:
-        """Terminate the process; its checkpoints stay."""
-        if self.process.is_alive():
-            self.process.kill()
-            self.process.join()
+from gcab.fleet.dispatch import Work, run_all
+from gcab.fleet.engine import Engine
+from gcab.paper.jobs import Job, run_job
+from gcab.parallel.devices import choose_device
+from gcab.runs.folder import final_of
 
 
 def run_side_by_side(
-    jobs: Sequence[Job], root: Path | None, device: torch.device, console: Console, command: str, at_once: int
+    jobs: Sequence[Job], root: Path | None, device: str, console: Console, command: str, engine: Engine, tries: int
 ) -> None:
-    """Whatever is missing of every job; one that fails does not stop the others."""
-    waiting = list(enumerate(jobs, start=1))
-    running: list[Run] = []
-    failed: list[str] = []
-    try:
-        while waiting or running:
-            while waiting and len(running) < at_once:
-                number, job = waiting.pop(0)
-                running.append(Run(job, f"{number} of {len(jobs)}: {job.name}", root, device, command))
-                running[-1].start()
-            wait([run.answer for run in running])
-            for run in [run for run in running if run.answer.poll()]:
-                if problem := run.problem():
-                    failed.append(run.name)
-                    say(console, f"{run.name}: {problem}")
-                running.remove(run)
-    finally:
-        for run in running:
-            run.end()
-    if failed:
-        raise GcabError(f"{len(failed)} of {len(jobs)} runs failed ({'; '.join(failed)}): what they said is above.")
+    """Whatever is missing of every job; a worker may be elsewhere, so that it is told whole paths."""
+    works = []
+    for number, job in enumerate(jobs, start=1):
+        there, title = replace(job, path=job.path.resolve()), f"{number} of {len(jobs)}: {job.name}"
+        call = partial(in_a_worker, there, title, root and root.resolve(), device, command)
+        works.append(Work(job.name, call, partial(result_of, there)))
+    run_all(works, engine, console, tries)
 
 
-def in_a_process(
-    answering: Connection, job: Job, title: str, root: Path | None, device: torch.device, command: str
-) -> None:
-    """Run a job with plain lines, which several processes may write in turn; answers with what went wrong."""
-    end_with_the_command()
-    try:
-        run_job(job, root, device, Console(force_terminal=False), title, command)
-    except (GcabError, OSError) as error:
-        answering.send(str(error))
-    else:
-        answering.send("")
+def in_a_worker(job: Job, title: str, root: Path | None, device: str, command: str) -> str:
+    """Run a job on the worker's own device, with plain lines, which several processes may write in turn."""
+    run_job(job, root, choose_device(device), Console(force_terminal=False), title, command)
+    return ""
 
 
-def end_with_the_command() -> None:
-    """No run outlives the command that started it, however that ends; its checkpoints stay."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def watch() -> None:
-        if command := parent_process():
-            command.join()
-            os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+def result_of(job: Job, _: str) -> str:
+    """What a finished job came to, read where the command was given."""
+    final = final_of(job.path)
+    return f"ACC_TAG {final['acc_tag']:.2f} %  ACC_TAW {final['acc_taw']:.2f} %  ({final['seconds']:.0f} s)"

@@ -274,6 +274,16 @@ class RunFolder:
                 os.truncate(self.metrics, data.rfind(b"\n") + 1)
 
 
+def final_of(path: Path) -> dict[str, Any]:
+    """The final record of a run that has been finished, perhaps on another machine."""
+    final = RunFolder.open(path).final() if is_run(path) else None
+    if final is None:
+        raise GcabError(
+            f"a worker has finished it, but {path} is not here: --runs must be a folder that all machines share."
+        )
+    return final
+
+
 def is_run(path: Path) -> bool:
     return (path / "config.json").is_file() and any((path / log).is_file() for log in (LOG, PACKED_LOG))
 

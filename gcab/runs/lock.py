@@ -6,7 +6,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from types import TracebackType
 
-from gcab.errors import GcabError
+from gcab.errors import OccupiedError
 from gcab.runs.files import saving
 
 
@@ -32,7 +32,7 @@ class RunLock:
                 holder = file.read().strip()
                 file.close()
                 who = f" (pid {holder})" if holder else ""
-                raise GcabError(
+                raise OccupiedError(
                     f"another gcab process{who} is working in {self.folder}; wait for it or stop it"
                 ) from None
             except BaseException:

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[2] / "gcab"
 # From the ground up: a part imports only parts of the lines above its own.
 FLOORS = (
     ("errors", "version", "profiles", "records", "seeds", "terminal"),
-    ("parallel",),  # processes that train together, and devices
+    ("parallel", "fleet"),  # processes that train together, and devices; where runs are run
     ("model",),  # the paper
     ("data",),  # images in
     ("fast",),  # the paper's functions at speed
@@ -23,7 +23,7 @@ FLOORS = (
     ("runs",),  # the researcher's product
     ("classifier", "report"),  # the practitioner's product; what is read out of runs
     ("export", "serve", "bench"),
-    ("paper",),
+    ("paper", "search"),
     ("cli",),
     ("__init__", "__main__"),
 )

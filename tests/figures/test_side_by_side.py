@@ -56,15 +56,17 @@ def test_one_that_fails_does_not_stop_the_others(tmp_path: Path, capfd: pytest.C
 
 
 @pytest.mark.parametrize(
-    ("who", "how", "code", "end"),
+    ("who", "how", "epochs", "code", "end"),
     [
-        ("command", signal.SIGINT, 130, "the same command continues from the last checkpoint."),
-        ("command", signal.SIGKILL, -signal.SIGKILL, ""),
-        ("run", signal.SIGKILL, 2, "the same command continues what is left."),
+        ("command", signal.SIGINT, 500, 130, "the same command continues from the last checkpoint."),
+        ("command", signal.SIGKILL, 500, -signal.SIGKILL, ""),
+        ("run", signal.SIGKILL, 40, 2, "the same command continues what is left."),  # the other run goes on
     ],
 )
-def test_no_run_outlives_the_command(tmp_path: Path, who: str, how: signal.Signals, code: int, end: str) -> None:
-    arguments = figure("--runs", tmp_path / "runs", "--epochs", 500, "--at-once", 2)
+def test_no_run_outlives_the_command(
+    tmp_path: Path, who: str, how: signal.Signals, epochs: int, code: int, end: str
+) -> None:
+    arguments = figure("--runs", tmp_path / "runs", "--epochs", epochs, "--at-once", 2, "--tries", 1)
     program = subprocess.Popen(
         [sys.executable, "-m", "gcab", *arguments],
         cwd=tmp_path,
@@ -72,7 +74,7 @@ def test_no_run_outlives_the_command(tmp_path: Path, who: str, how: signal.Signa
         stderr=subprocess.STDOUT,
         text=True,
     )
-    logs = [job.path / "metrics.jsonl" for job in jobs_of("embedding", tmp_path / "runs", "digits/2", epochs=500)]
+    logs = [job.path / "metrics.jsonl" for job in jobs_of("embedding", tmp_path / "runs", "digits/2", epochs=epochs)]
     wait_until(lambda: all(log.exists() and log.stat().st_size > 0 for log in logs), "both runs train")
     os.kill(program.pid if who == "command" else holder(logs[0]), how)
     text, _ = program.communicate(timeout=LIMIT)  # whatever any of its processes says, to the end of the last

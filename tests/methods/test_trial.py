@@ -1,6 +1,7 @@
 """The network on trial: beside the eye it has no more say than helps with the classes of all tasks."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 import torch
@@ -72,8 +73,8 @@ def test_without_a_trial_the_referee_is_as_it_was_fitted() -> None:
 
 @pytest.mark.parametrize("missing", [{"eye": 0}, {"statistics": False}])
 def test_what_cannot_be_tried_is_not(missing: Mapping[str, int]) -> None:
-    options = gcab_options("extended", **{"eye": 64, "trial": True, **missing})
-    method = Gcab(setting(), options).eval()
+    changes: dict[str, Any] = {"eye": 64, "trial": True, **missing}
+    method = Gcab(setting(), gcab_options("extended", **changes)).eval()
     grow(method, TASKS[0], seed=1)
     method.end_task(TASKS[0], images_of(TASKS[0]), images_of(TASKS[0], count=12, seed=1))
     assert method.verdict() is None
