@@ -24,11 +24,12 @@ from torch import Tensor
 from gcab.classifier.calibration import Calibration
 from gcab.classifier.distillation import distilled
 from gcab.classifier.forecast import forecast
+from gcab.classifier.habits import ScikitHabits
 from gcab.classifier.lesson import Lesson, Material
 from gcab.classifier.logits import logits_of, share_right
 from gcab.classifier.model import Classifier, Knowledge, Label, Taught, as_of_now, tasks_of
 from gcab.classifier.photos import Photos
-from gcab.classifier.presets import ENCODERS, RECIPES, first_config, next_config
+from gcab.classifier.presets import ENCODERS, RECIPES, first_config, next_config, settings_for
 from gcab.config import RunConfig
 from gcab.data.arrays import Images, as_batch, as_images, natural_size
 from gcab.data.folder import as_read, class_files, labelled_files
@@ -46,8 +47,8 @@ USUAL_SIZE = 64  # to check the settings with before the first images have been 
 __all__ = ["ENCODERS", "RECIPES", "ContinualClassifier", "Label", "Labels", "Taught"]
 
 
-class ContinualClassifier(Classifier):
-    """An image classifier that learns new classes without the images of the old ones."""
+class ContinualClassifier(Classifier, ScikitHabits):
+    """An image classifier that learns new classes without the images of the old ones; scikit-learn's tools take it."""
 
     def __init__(
         self,
@@ -66,19 +67,31 @@ class ContinualClassifier(Classifier):
         The recipe `plain` shows every image as it is, for 40 epochs; `photos` cuts, mirrors and recolours, for 500.
         """
         super().__init__(None, choose_device(device))
+        self._given = {
+            "method": method,
+            "encoder": encoder,
+            "image_size": image_size,
+            "recipe": recipe,
+            "epochs": epochs,
+            "seed": seed,
+            "device": device,
+            "settings": settings,
+        }
         self._first = functools.partial(first_config, method, encoder, recipe, epochs, seed, settings or {})
         self._config: RunConfig = self._first(USUAL_SIZE if image_size is None else image_size)
         self._sized = image_size is not None
 
     @classmethod
     def _of(cls, known: Knowledge, device: torch.device) -> Self:
-        model = cls(method=known.config.method, device=str(device))
+        config, size = known.config, known.config.scenario.image_size
+        settings = settings_for(config)
+        model = cls(config.method, image_size=size, seed=config.seed, device=str(device), settings=settings)
         model._take(known)
         return model
 
     def _take(self, known: Knowledge) -> None:
         """Know this from now on."""
-        self._known, self._config, self._sized, self._predict = known, known.config, True, None
+        self._known, self._config, self._sized = known, known.config, True
 
     @property
     def config(self) -> RunConfig:
@@ -294,6 +307,8 @@ class ContinualClassifier(Classifier):
 
 def _plain_labels(labels: Labels) -> list[Label]:
     """Labels as JSON keeps them: text or whole numbers."""
+    if not isinstance(labels, Tensor) and hasattr(labels, "__array__"):
+        labels = np.asarray(labels)
     plain = labels.tolist() if isinstance(labels, np.ndarray | Tensor) else labels
     if isinstance(plain, str) or not isinstance(plain, Iterable):
         raise GcabError(f"labels must be a list or an array, not {type(labels).__name__}: give one per image.")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Self
@@ -66,6 +67,17 @@ class Knowledge:
             **changes,
         )
 
+    @cached_property
+    def predictor(self) -> Callable[[Tensor], Tensor]:
+        """From normalised images to logits, made when it is first needed."""
+        kind = next(iter(self.method.state_dict().values())).device.type
+        with torch.autocast(kind, enabled=False):  # it outlives the caller's precision
+            return self.method.predictor()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and other processes make a predictor of their own."""
+        return {item.name: getattr(self, item.name) for item in fields(self)}
+
     def save(self, folder: Path) -> None:
         """Write `model.json` and `weights.safetensors`."""
         extra = {
@@ -101,7 +113,6 @@ class Classifier:
     def __init__(self, known: Knowledge | None, device: torch.device) -> None:
         self.device = device
         self._known = known  # None: nothing yet
-        self._predict: Callable[[Tensor], Tensor] | None = None  # made when it is first needed
 
     @property
     def known(self) -> Knowledge:
@@ -171,10 +182,7 @@ class Classifier:
     def logits(self, images: Images, views: int = 1) -> Tensor:
         """(n, classes) on the host, before calibration."""
         method, pixels = self.method, as_images(images, self.image_size)
-        if self._predict is None:
-            with torch.autocast(self.device.type, enabled=False):  # it outlives the caller's precision
-                self._predict = method.predictor()
-        return logits_of(method, pixels, self.device, with_views(self._predict, method.setting, views))
+        return logits_of(method, pixels, self.device, with_views(self.known.predictor, method.setting, views))
 
     def save(self, folder: str | Path) -> None:
         """Write `model.json` and `weights.safetensors`; no image is among them, but for methods made to store some."""
