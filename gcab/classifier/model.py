@@ -5,13 +5,14 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gcab.classifier.calibration import Calibration
+from gcab.classifier.history import Change
 from gcab.classifier.logits import logits_of
 from gcab.classifier.model_folder import ModelFolder, number_of
 from gcab.config import RunConfig
@@ -22,8 +23,10 @@ from gcab.fast.inference import with_views
 from gcab.methods.method import Method
 from gcab.parallel.devices import choose_device
 from gcab.runs.assemble import load_method, save_method
+from gcab.runs.model import digest_of
 
 Label = str | int
+T = TypeVar("T", Change, "Taught")
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,8 @@ class Knowledge:
     taught: tuple[Taught, ...] = ()  # one for each task
     calibration: Calibration = field(default_factory=Calibration)
     generation: int | None = None  # of a model folder
-    digest: str | None = None  # of the weights it was loaded from
+    digest: str | None = None  # of what it was loaded from
+    changes: tuple[Change, ...] = ()  # that were no lessons
 
     def become(self, method: Method, config: RunConfig, calibration: Calibration, **changes: Any) -> "Knowledge":
         """With another network, which no folder holds yet."""
@@ -84,6 +88,7 @@ class Knowledge:
             "labels": list(self.labels),
             "taught": [asdict(entry) for entry in self.taught],
             "calibration": self.calibration.to_dict(),
+            **({"changes": [asdict(entry) for entry in self.changes]} if self.changes else {}),
         }
         save_method(folder, self.method, self.config, self.tasks, extra)
 
@@ -103,7 +108,8 @@ class Knowledge:
             tuple(_taught(entry) for entry in entries),
             Calibration.from_dict(calibration),
             number_of(folder),
-            description["weights"],
+            digest_of(description),
+            tuple(_recorded(Change, entry) for entry in description.get("changes", ())),
         )
 
 
@@ -163,7 +169,7 @@ class Classifier:
 
     @property
     def digest(self) -> str | None:
-        """The sum of the weights this was loaded from; None for a model in memory."""
+        """What names the very model this was loaded from; None for a model in memory."""
         return None if self._known is None else self._known.digest
 
     def predict(self, images: Images, views: int = 1) -> np.ndarray[Any, Any]:
@@ -215,6 +221,10 @@ def tasks_of(names: Sequence[Sequence[str]]) -> tuple[Task, ...]:
 
 
 def _taught(entry: Mapping[str, Any]) -> Taught:
-    """Read with what this version knows, so that a later one may add to it."""
-    found = Taught(**{item.name: entry[item.name] for item in fields(Taught) if item.name in entry})
+    found = _recorded(Taught, entry)
     return replace(found, again=tuple(found.again))
+
+
+def _recorded(kind: type[T], entry: Mapping[str, Any]) -> T:
+    """Read with what this version knows, so that a later one may add to it."""
+    return kind(**{item.name: entry[item.name] for item in fields(kind) if item.name in entry})

@@ -45,7 +45,8 @@ def show_overview(facts: dict[str, Any], console: Console) -> None:
         shape = f"width {encoder['width']}, {encoder['blocks']} blocks, {encoder['heads']} heads"
         network = f"encoder {encoder['name'] or 'of its own'} ({shape})"
     before = [number for number in facts["generations"] if number < facts["generation"]]
-    kept = f", generation {before[-1]} kept for undo" if before else ""
+    numbers = f"generation{'s' * (len(before) > 1)} {', '.join(map(str, before))}"
+    kept = f", {numbers} kept for undo" if before else ""
     say(
         console,
         f"{facts['model']}  {facts['method']}, generation {facts['generation']}{kept}, written by gcab {facts['gcab']}",

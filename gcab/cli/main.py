@@ -21,11 +21,14 @@ from gcab.cli import (
     export,
     figure,
     forget,
+    history,
     info,
+    join,
     learn,
     listing,
     merge,
     predict,
+    rename,
     report,
     serve,
     train,
@@ -36,7 +39,7 @@ from gcab.errors import GcabError, unknown
 from gcab.parallel.launch import Launch, one_voice
 from gcab.version import VERSION
 
-PHOTOS = (demo, learn, predict, info, audit, undo, forget, merge, distill, export, serve)
+PHOTOS = (demo, learn, predict, info, history, audit, undo, rename, join, forget, merge, distill, export, serve)
 RESEARCH = (evaluate, report, compare, figure, bench, listing, completion)
 RESUMABLE = ("demo", "figure", "learn", "train")  # verbs that leave checkpoints
 DESCRIPTION = """\

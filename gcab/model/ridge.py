@@ -93,6 +93,18 @@ class ExactRidge(nn.Module):
         """Take a class out; a G that it shares with others stays as it is, so its images are to be removed before."""
         drop_row(self, label, "sums", "counts", "weight", "bias", *(["gram"] if self.per_class else []))
 
+    @torch.no_grad()
+    def join(self, label: int, other: int) -> None:
+        """Count the images of another class as this one's: the sums are those of learning both as one class."""
+        for name in ("sums", "counts"):
+            getattr(self, name)[label] += getattr(self, name)[other]
+        if self.per_class:
+            gram = self.gram.long()
+            gram[label] += gram[other]
+            self.gram = gram if gram[label].abs().max() > torch.iinfo(torch.int32).max else gram.to(self.gram.dtype)
+        self.drop(other)
+        self.solve()
+
     def in_places(self, places: Sequence[int], classes: int) -> "Sums":
         """All it knows, for another one of so many classes: `places` are those of its own among them."""
         where = torch.tensor(places, device=self.counts.device)

@@ -6,6 +6,7 @@ sentence; entries it does not know are left alone. tests/teaching/models holds a
 """
 
 import contextlib
+import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Mapping
@@ -84,6 +85,14 @@ def read_description(folder: Path) -> dict[str, Any]:
             "use the version that wrote it."
         )
     return description
+
+
+def digest_of(description: Mapping[str, Any]) -> str:
+    """What tells a model from every other: the sum of its weights, and after a change its names and changes, too."""
+    if not description.get("changes"):
+        return str(description["weights"])
+    told = [description[name] for name in ("weights", "tasks", "changes")]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
 def require_sound(folder: Path, description: dict[str, Any]) -> dict[str, Any]:
