@@ -216,7 +216,8 @@ class Teaching:
         if material.held_out is None:
             return ()
         files = [str(self.files[place]) for place in material.places]
-        return least_sure(learner, files, material.held_out)
+        held_out = material.held_out
+        return least_sure(learner, files, learner.logits(held_out.images), held_out.labels)
 
     def announce(self) -> None:
         """Say what is about to happen and how long it will take."""

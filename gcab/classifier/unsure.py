@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from gcab.classifier.model import Classifier
-from gcab.data.tasks import TaskImages
 
 SHOWN = 5
 
@@ -19,13 +20,15 @@ class Unsure:
     guess: str
 
 
-def least_sure(model: Classifier, files: Sequence[str], data: TaskImages, shown: int = SHOWN) -> tuple[Unsure, ...]:
+def least_sure(
+    model: Classifier, files: Sequence[str], logits: Tensor, labels: Tensor, shown: int = SHOWN
+) -> tuple[Unsure, ...]:
     """Those whose own class has the least probability, but none that the model is more sure of than not."""
-    probabilities = model.calibration.probabilities(model.logits(data.images))
-    own = probabilities.gather(1, data.labels[:, None])[:, 0]
+    probabilities = model.calibration.probabilities(logits)
+    own = probabilities.gather(1, labels[:, None])[:, 0]
     names = [str(name) for name in model.classes]
     return tuple(
-        Unsure(files[place], names[int(data.labels[place])], round(float(own[place]), 6), names[guess])
+        Unsure(files[place], names[int(labels[place])], round(float(own[place]), 6), names[guess])
         for place in own.argsort(stable=True).tolist()[:shown]
-        if (guess := int(probabilities[place].argmax())) != int(data.labels[place]) or own[place] < 0.5
+        if (guess := int(probabilities[place].argmax())) != int(labels[place]) or own[place] < 0.5
     )

@@ -31,6 +31,7 @@ from gcab.cli import (
     rename,
     report,
     serve,
+    test,
     train,
     undo,
 )
@@ -39,8 +40,8 @@ from gcab.errors import GcabError, unknown
 from gcab.parallel.launch import Launch, one_voice
 from gcab.version import VERSION
 
-PHOTOS = (demo, learn, predict, info, history, audit, undo, rename, join, forget, merge, distill, export, serve)
-RESEARCH = (evaluate, report, compare, figure, bench, listing, completion)
+PHOTOS = (demo, learn, predict, test, info, history, audit, undo, rename, join, forget, merge, distill, export, serve)
+RESEARCH = (report, evaluate, compare, figure, bench, listing, completion)
 RESUMABLE = ("demo", "figure", "learn", "train")  # verbs that leave checkpoints
 DESCRIPTION = """\
 Teach a vision transformer new classes, again and again, without keeping a single old image.
