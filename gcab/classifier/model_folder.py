@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from gcab.errors import GcabError
-from gcab.runs.checkpoint import CheckpointStore
 from gcab.runs.files import saving, sync_folder, write_bytes
 from gcab.runs.folder import RunFolder, is_run
 from gcab.runs.lock import RunLock
@@ -88,6 +87,10 @@ class ModelFolder:
 
     def waiting(self) -> dict[str, Any] | None:
         """Where a lesson stands that is under way or was interrupted; None once the model has learned it."""
+        if not self.work.exists():
+            return None
+        from gcab.runs.checkpoint import CheckpointStore  # with torch, which most readers need not wait for
+
         checkpoint, _ = CheckpointStore(self.work).load_latest()
         if checkpoint is None:
             return None

@@ -24,7 +24,7 @@ from gcab.classifier.presets import ENCODERS
 from gcab.classifier.unsure import Unsure, least_sure
 from gcab.config import leaves
 from gcab.data.folder import labelled_files
-from gcab.data.labels import labelled_by
+from gcab.data.labels import labelled_by, require_folder
 from gcab.errors import GcabError
 from gcab.runs.checkpoint import CheckpointStore
 from gcab.runs.model import require_sound
@@ -113,9 +113,7 @@ def teach(
 
 def files_of(photos: str | Path, labels: str | Path | None = None) -> tuple[list[Path], list[str]]:
     """The photos of a folder and their classes, by its subfolders or by a table."""
-    if not Path(photos).is_dir():
-        told = "of photos" if labels else "with a subfolder of photos for each class"
-        raise GcabError(f"there is no folder '{photos}': name one {told}.")
+    require_folder(Path(photos), None if labels is None else Path(labels))
     return labelled_files(Path(photos)) if labels is None else labelled_by(Path(labels), Path(photos))
 
 

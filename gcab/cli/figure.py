@@ -47,7 +47,7 @@ def register(verb: AddVerb) -> None:
     figure.add_argument("--only", metavar="ROW,...", help="rows to run now: numbers, or parts of names")
     figure.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of all rows")
     figure.add_argument("--at-once", type=int, default=1, metavar="N", help="so many runs side by side (1)")
-    figure.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
+    figure.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N or mps (auto)")
     figure.add_argument("--dry-run", action="store_true", help="list the runs and their steps; run and write nothing")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gcab.cli.verbs import AddVerb, say
+from gcab.cli.verbs import AddVerb, counted, require_model, say
 
 EPILOG = """\
 Photos of B count as photos of A from now on. A model of the method eye is afterwards the one that learned them as one
@@ -25,15 +25,15 @@ def register(verb: AddVerb) -> None:
     join.add_argument("model", type=Path, metavar="MODEL", help="a model folder")
     join.add_argument("label", metavar="A", help="the class that stays")
     join.add_argument("other", metavar="B", help="the class that becomes a part of it")
-    join.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
+    join.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N or mps (auto)")
 
 
 def join_verb(verb: argparse.Namespace, console: Console) -> None:
+    require_model(verb.model)
     from gcab.classifier.learner import ContinualClassifier
     from gcab.classifier.model_folder import ModelFolder
 
     folder = ModelFolder(verb.model)
-    folder.current()
     with folder.locked():
         model = ContinualClassifier.load(folder.path, verb.device)
         left = model.join(verb.label, verb.other)
@@ -42,7 +42,7 @@ def join_verb(verb: argparse.Namespace, console: Console) -> None:
     say(
         console,
         f"{verb.model}  generation {generation}: {verb.other} is part of {verb.label}; "
-        f"{len(model.classes)} classes ({names})",
+        f"{counted(len(model.classes), 'class')} ({names})",
     )
     say(
         console,

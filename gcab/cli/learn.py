@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from gcab.cli.verbs import AddVerb, add_formats, add_keep, counted, say, settings_of
+from gcab.data.labels import require_folder
 
 if TYPE_CHECKING:
     from gcab.classifier.plan import Plan
@@ -61,7 +62,7 @@ def register(verb: AddVerb) -> None:
     )
     learn.add_argument("--seed", type=int, help="decides every random choice (as before, at first 1)")
     learn.add_argument("--method", help="see: gcab list methods; fixed by the first task (gcab)")
-    learn.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
+    learn.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N or mps (auto)")
     learn.add_argument("--skip-unreadable", action="store_true", help="leave out photos that cannot be read")
     add_formats(learn)
     learn.add_argument(
@@ -79,6 +80,7 @@ def register(verb: AddVerb) -> None:
 
 
 def learn_verb(verb: argparse.Namespace, console: Console) -> None:
+    require_folder(verb.photos, verb.labels)  # before torch is loaded, which takes seconds
     from gcab.classifier.plan import plan
     from gcab.classifier.teaching import teach
     from gcab.cli.lesson_display import LessonDisplay, duration, print_json, subjects
@@ -111,7 +113,11 @@ def learn_verb(verb: argparse.Namespace, console: Console) -> None:
     with LessonDisplay(console, verb.model.name) as display:
         result = teach(verb.model, verb.photos, **wishes, progress=display)
     taught = result.taught
-    right = "" if taught.accuracy is None else f", {taught.accuracy:.1f} % of {taught.held_out} held-out photos right"
+    right = (
+        ""
+        if taught.accuracy is None
+        else f", {taught.accuracy:.1f} % of {counted(taught.held_out or 0, 'held-out photo')} right"
+    )
     if right and taught.epochs:
         right += " (optimistic: they chose the epoch)"
     error = result.calibration_error

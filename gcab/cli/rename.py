@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gcab.cli.verbs import AddVerb, say
+from gcab.cli.verbs import AddVerb, require_model, say
 
 EPILOG = """\
 Nothing but the name changes, in all lessons; what the model knows stays the same, bit for bit. More photos of the class
@@ -26,11 +26,11 @@ def register(verb: AddVerb) -> None:
 
 
 def rename_verb(verb: argparse.Namespace, console: Console) -> None:
+    require_model(verb.model)
     from gcab.classifier.learner import ContinualClassifier
     from gcab.classifier.model_folder import ModelFolder
 
     folder = ModelFolder(verb.model)
-    folder.current()
     with folder.locked():
         model = ContinualClassifier.load(folder.path, "cpu")
         numbers = isinstance(model.classes[0], int) and verb.new.isdecimal()

@@ -23,7 +23,7 @@ def register(verb: AddVerb) -> None:
     summary = "write one self-contained HTML page about a model, or about runs (with PNG and SVG figures)"
     report = verb("report", report_verb, summary, EPILOG)
     meaning = "a model folder; or run folders, or folders of runs"
-    report.add_argument("runs", type=Path, nargs="+", metavar="MODEL|RUN", help=meaning)
+    report.add_argument("runs", type=Path, nargs="+", metavar="RUN|MODEL", help=meaning)
     default = "the page (MODEL-report.html here; report.html in the run, or here)"
     report.add_argument("--out", type=Path, metavar="FILE", help=default)
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from rich.console import Console
 
-from gcab.cli.verbs import AddVerb, add_formats, counted, say, say_table
+from gcab.cli.verbs import AddVerb, add_formats, counted, require_model, say, say_table
+from gcab.data.labels import require_folder
 
 WORST = 5  # classes that are named
 
@@ -32,11 +33,13 @@ def register(verb: AddVerb) -> None:
     )
     test.add_argument("--out", type=Path, metavar="FILE", help="the page (MODEL-test.html, here)")
     test.add_argument("--json", action="store_true", help="print JSON")
-    test.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
+    test.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N or mps (auto)")
     add_formats(test)
 
 
 def test_verb(verb: argparse.Namespace, console: Console) -> None:
+    require_folder(verb.photos, verb.labels)  # before torch is loaded, which takes seconds
+    require_model(verb.model)
     from gcab.classifier.facts import facts_of
     from gcab.classifier.model import Classifier
     from gcab.classifier.teaching import files_of

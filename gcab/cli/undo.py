@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gcab.cli.verbs import AddVerb, positive, say
+from gcab.cli.verbs import AddVerb, counted, positive, say
 
 EPILOG = """\
 One step is kept, unless 'gcab learn --keep N' asked for more: each is a whole model, as large as the current one. What
@@ -37,4 +37,4 @@ def undo_verb(verb: argparse.Namespace, console: Console) -> None:
     folder = ModelFolder(verb.model)
     generation = folder.undo(verb.steps)
     names = [name for task in folder.description().get("tasks", []) for name in task]
-    say(console, f"{verb.model}  back to generation {generation}: {len(names)} classes ({', '.join(names)})")
+    say(console, f"{verb.model}  back to generation {generation}: {counted(len(names), 'class')} ({', '.join(names)})")

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from rich.cells import cell_len
@@ -37,8 +38,16 @@ def say_table(console: Console, lines: Sequence[Sequence[str]], left: Sequence[i
 
 
 def counted(count: int, what: str) -> str:
-    """A number and its noun as people say them: 1 photo, 2 photos."""
-    return f"{count} {what}{'s' * (count != 1)}"
+    """A number and its noun as people say them: 1 photo, 2 photos, 2 classes."""
+    ending = "es" if what.endswith("s") else "s"
+    return f"{count} {what}{ending * (count != 1)}"
+
+
+def require_model(path: Path | str) -> None:
+    """Refuse a place without a model before torch is loaded, which takes seconds."""
+    from gcab.classifier.model_folder import ModelFolder
+
+    ModelFolder(path).current()
 
 
 def positive(text: str) -> int:

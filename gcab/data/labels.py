@@ -11,6 +11,13 @@ from gcab.errors import GcabError
 HEADS = frozenset(("file", "filename", "path", "photo", "image"))  # what the first column may be called
 
 
+def require_folder(photos: Path, table: Path | None = None) -> None:
+    """Refuse photos that are in no folder before anything else is done."""
+    if not photos.is_dir():
+        told = "of photos" if table else "with a subfolder of photos for each class"
+        raise GcabError(f"there is no folder '{photos}': name one {told}.")
+
+
 def labelled_by(table: Path, photos: Path) -> tuple[list[Path], list[str]]:
     """Every photo that the table names and its class, in the table's order; files are looked for below `photos`.
 

@@ -72,7 +72,7 @@ def warnings_of(facts: Facts, measured: Measured | None) -> list[str]:
 
 def _lead(facts: Facts, measured: Measured | None) -> str:
     lessons = _counted(len(facts["tasks"]), "lesson")
-    opening = f"{facts['classes']} classes, learned in {lessons} with {facts['method']}."
+    opening = f"{_counted(facts['classes'], 'class')}, learned in {lessons} with {facts['method']}."
     if measured is not None:
         strange = sum(measured["strange"].values())
         others = f" Beside them: {_counted(strange, 'photo')} of classes it does not know." if strange else ""
@@ -91,7 +91,11 @@ def _lead(facts: Facts, measured: Measured | None) -> str:
 def _cards(facts: Facts, measured: Measured | None) -> list[str]:
     now, calibration = estimate_now(facts), facts["calibration"]
     if measured is not None:
-        first = card("Accuracy", f"{measured['accuracy']:.1f}", f"per cent of {measured['photos']} photos named right.")
+        first = card(
+            "Accuracy",
+            f"{measured['accuracy']:.1f}",
+            f"per cent of {_counted(measured['photos'], 'photo')} named right.",
+        )
         error = 100 * measured["calibration_error"]
         second = card("Calibration error", f"{error:.1f}", "points between confidence and accuracy, on these photos.")
     else:
@@ -224,7 +228,8 @@ def _history(events: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"
+    ending = "es" if what.endswith("s") else "s"
+    return f"{count} {what}{ending * (count != 1)}"
 
 
 def _named(names: Sequence[str], shown: int = 6) -> str:

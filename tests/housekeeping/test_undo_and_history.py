@@ -135,4 +135,4 @@ def test_undo_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "'0' is not a whole number above 0" in refusal(capsys, "undo", folder.path, "--steps", "0")
     assert "4 steps cannot be undone" in refusal(capsys, "undo", folder.path, "--steps", "4")
     said = succeeds(capsys, "undo", folder.path, "--steps", "3")
-    assert said == f"{folder.path}  back to generation 1: 1 classes (a)\n"
+    assert said == f"{folder.path}  back to generation 1: 1 class (a)\n"
