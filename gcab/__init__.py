@@ -21,6 +21,11 @@ HOMES = {
 }
 
 
+def __dir__() -> list[str]:
+    """The public names, also those that are not loaded yet."""
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     """Load torch only when something needs it, so that the command line answers at once."""
     if name not in HOMES:

@@ -169,6 +169,16 @@ class TaughtRecord(TypedDict):
     now: NotRequired[float | None]
 
 
+class ChangeRecord(TypedDict):
+    """`classifier.history.Change`."""
+
+    kind: Literal["distilled", "forgot", "joined", "merged", "renamed"]
+    text: str
+    when: str
+    lessons: Natural
+    classes: Count
+
+
 class CalibrationRecord(TypedDict):
     """`classifier.calibration.Calibration`."""
 
@@ -201,6 +211,7 @@ class ModelRecord(FileRecord):
     labels: NotRequired[list[str | int]]
     taught: NotRequired[list[TaughtRecord]]
     calibration: NotRequired[CalibrationRecord]
+    changes: NotRequired[list[ChangeRecord]]
 
 
 # What was measured of a run's model afterwards: fast.json and runtime-*.json.

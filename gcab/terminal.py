@@ -63,12 +63,14 @@ class WorkDisplay(Display):
     """A progress bar for one piece of work; use as a context manager and as its progress callback."""
 
     def __init__(self, console: Console, title: str) -> None:
-        super().__init__(console, title, total=1.0)
+        super().__init__(console, title, TimeRemainingColumn(), total=1.0)
+        self.began = time.monotonic()
 
     def __call__(self, share: float) -> None:
         self.progress.update(self.bar, completed=share)
         if self.line_is_due():
-            self.say(f"{self.title}: {100 * share:.0f} %")
+            left = (time.monotonic() - self.began) * (1 - share) / share if share > 0 else None
+            self.say(f"{self.title}: {100 * share:.0f} %" + ("" if left is None else f", about {left:.0f} s left"))
 
 
 class RunDisplay(Display):

@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from gcab.classifier.image_sources import SIGNATURES
-from gcab.classifier.model_folder import ModelFolder, number_of
+from gcab.classifier.model_folder import KEEP, ModelFolder, number_of
 from gcab.data.archive import IMAGE_SUFFIXES
 from gcab.methods.method import Method
 from gcab.runs.assemble import load_method
@@ -149,7 +149,7 @@ def looks_like_images(value: Tensor, method: Method) -> bool:
 def belongs(name: Path) -> bool:
     """Whether gcab puts a file of this name into a model folder."""
     if len(name.parts) == 1:
-        return name.name in (*OWN_FILES, "lock", "fast.json")  # the last is what `gcab distill` measured
+        return name.name in (*OWN_FILES, "lock", KEEP, "fast.json")  # the last is what `gcab distill` measured
     if len(name.parts) == 2 and name.parts[0] == "work":
         return name.name.startswith("checkpoint-") and name.suffix in (".json", ".safetensors")
     return len(name.parts) == 2 and number_of(name.parent) > 0 and name.name in OWN_FILES

@@ -7,7 +7,7 @@ Legend: z = an image's logits, T = temperature, H = entropy of softmax(z / T).
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -176,20 +176,38 @@ def cross_fitted_error(z: Tensor, labels: Tensor, before: float = 1.0) -> float 
     return expected_calibration_error(probabilities, labels)
 
 
+class Bin(NamedTuple):
+    """Images of about the same confidence."""
+
+    images: int
+    confidence: float  # their mean, 0..1
+    accuracy: float  # the share of them named right, 0..1
+
+
 def expected_calibration_error(probabilities: Tensor, labels: Tensor) -> float:
-    """Mean |confidence - accuracy| over bins of confidence, weighted by their images, in 0..1.
+    """Mean |confidence - accuracy| over bins of confidence, weighted by their images, in 0..1."""
+    bins = reliability(probabilities, labels)
+    return sum(part.images * abs(part.accuracy - part.confidence) for part in bins) / len(labels)
+
+
+def reliability(probabilities: Tensor, labels: Tensor) -> list[Bin]:
+    """The calibration curve, from the least to the most confident.
 
     15 bins of equal width from 150 images on; below that bins of equal count, at least ten images in each.
     """
     confidence, predicted = probabilities.double().max(dim=1)
-    gap = (predicted == labels).double() - confidence
-    count = len(gap)
+    right, count = (predicted == labels).double(), len(labels)
     if count >= WIDE_BINS * BIN_IMAGES:
         bins = (confidence * WIDE_BINS).ceil().long().clamp(1, WIDE_BINS) - 1
     else:
         bins = torch.empty(count, dtype=torch.int64)
         bins[confidence.argsort(stable=True)] = torch.arange(count) * max(1, count // BIN_IMAGES) // count
-    return float(torch.zeros(WIDE_BINS, dtype=torch.float64).index_add(0, bins, gap).abs().sum() / count)
+    members = [bins == number for number in range(WIDE_BINS)]
+    return [
+        Bin(int(chosen.sum()), float(confidence[chosen].mean()), float(right[chosen].mean()))
+        for chosen in members
+        if chosen.any()
+    ]
 
 
 def _rows(logits: Tensor) -> Tensor:

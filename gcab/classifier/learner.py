@@ -24,16 +24,19 @@ from torch import Tensor
 from gcab.classifier.calibration import Calibration
 from gcab.classifier.distillation import distilled
 from gcab.classifier.forecast import forecast
+from gcab.classifier.habits import ScikitHabits
+from gcab.classifier.history import change
+from gcab.classifier.housekeeping import joined, known_place, place_of, renamed
 from gcab.classifier.lesson import Lesson, Material
 from gcab.classifier.logits import logits_of, share_right
-from gcab.classifier.model import Classifier, Knowledge, Label, Taught, as_of_now, tasks_of
+from gcab.classifier.model import Classifier, Knowledge, Label, Taught, as_of_now, on_device, tasks_of
 from gcab.classifier.photos import Photos
-from gcab.classifier.presets import ENCODERS, RECIPES, first_config, next_config
+from gcab.classifier.presets import ENCODERS, RECIPES, first_config, next_config, settings_for
 from gcab.config import RunConfig
 from gcab.data.arrays import Images, as_batch, as_images, natural_size
 from gcab.data.folder import as_read, class_files, labelled_files
 from gcab.data.tasks import Task, TaskImages
-from gcab.errors import GcabError, unknown
+from gcab.errors import GcabError
 from gcab.methods.method import grow
 from gcab.methods.registry import method_named
 from gcab.parallel.devices import choose_device
@@ -46,8 +49,8 @@ USUAL_SIZE = 64  # to check the settings with before the first images have been 
 __all__ = ["ENCODERS", "RECIPES", "ContinualClassifier", "Label", "Labels", "Taught"]
 
 
-class ContinualClassifier(Classifier):
-    """An image classifier that learns new classes without the images of the old ones."""
+class ContinualClassifier(Classifier, ScikitHabits):
+    """An image classifier that learns new classes without the images of the old ones; scikit-learn's tools take it."""
 
     def __init__(
         self,
@@ -66,19 +69,31 @@ class ContinualClassifier(Classifier):
         The recipe `plain` shows every image as it is, for 40 epochs; `photos` cuts, mirrors and recolours, for 500.
         """
         super().__init__(None, choose_device(device))
+        self._given = {
+            "method": method,
+            "encoder": encoder,
+            "image_size": image_size,
+            "recipe": recipe,
+            "epochs": epochs,
+            "seed": seed,
+            "device": device,
+            "settings": settings,
+        }
         self._first = functools.partial(first_config, method, encoder, recipe, epochs, seed, settings or {})
         self._config: RunConfig = self._first(USUAL_SIZE if image_size is None else image_size)
         self._sized = image_size is not None
 
     @classmethod
     def _of(cls, known: Knowledge, device: torch.device) -> Self:
-        model = cls(method=known.config.method, device=str(device))
+        config, size = known.config, known.config.scenario.image_size
+        settings = settings_for(config)
+        model = cls(config.method, image_size=size, seed=config.seed, device=str(device), settings=settings)
         model._take(known)
         return model
 
     def _take(self, known: Knowledge) -> None:
         """Know this from now on."""
-        self._known, self._config, self._sized, self._predict = known, known.config, True, None
+        self._known, self._config, self._sized = known, known.config, True
 
     @property
     def config(self) -> RunConfig:
@@ -136,6 +151,15 @@ class ContinualClassifier(Classifier):
 
     def lesson(self, images: Images, labels: Labels, held_out: float, patience: int | None) -> Lesson:
         """The first half of `learn`: a lesson that has not begun; it does not touch the model."""
+        return self.lesson_of(*self.material(images, labels, held_out), patience)
+
+    def lesson_of(self, config: RunConfig, material: Material, patience: int | None) -> Lesson:
+        """A lesson of material that is ready."""
+        method = on_device(build_method(config), self.device) if self._known is None else self._known.method
+        return Lesson(method, config, material, self.device, patience)
+
+    def material(self, images: Images, labels: Labels, held_out: float) -> tuple[RunConfig, Material]:
+        """What a lesson would be about, and the settings that would hold for it."""
         images, names = as_batch(images), _plain_labels(labels)
         if len(names) != len(images):
             raise GcabError(f"{len(images)} images but {len(names)} labels: give one label per image.")
@@ -148,9 +172,9 @@ class ContinualClassifier(Classifier):
         )
         task = Task(len(self.tasks), first, tuple(map(str, new)))
         known = {label: str(self.classes[label]) for label in again.values()}
-        material = Material(task, *data.divided(held_out), known, tuple(new))
-        method = build_method(config).to(self.device) if self._known is None else self._known.method
-        return Lesson(method, config, material, self.device, patience)
+        chosen = data.held_out(held_out)
+        places = tuple(chosen.nonzero().flatten().tolist())
+        return config, Material(task, *data.parted(chosen), known, tuple(new), places)
 
     def adopt(self, lesson: Lesson, seconds: float, name: str | None = None) -> None:
         """The second half of `learn`: take what a lesson has learned, and measure it on the images held out."""
@@ -202,7 +226,10 @@ class ContinualClassifier(Classifier):
             images, labels = labelled_files(Path(images))
         method, names = self.method, None if labels is None else _plain_labels(labels)
         pixels = as_images(as_batch(images), method.setting.image_size)
-        self._take(self.known.become(*distilled(self, pixels, names, capacity, settings, watch)))
+        known, share = self.known, f"{100 * capacity:g} % of the decoder's units"
+        made = change("distilled", f"one pass for all tasks, {share}", len(known.tasks), len(known.labels))
+        learned = distilled(self, pixels, names, capacity, settings, watch)
+        self._take(known.become(*learned, changes=(*known.changes, made)))
         return self
 
     def forget(self, label: Label, images: Images | None = None) -> tuple[str, ...]:
@@ -211,15 +238,14 @@ class ContinualClassifier(Classifier):
         A model of the method `eye` is then the one that never saw the class; without sums by class
         (`options.forgettable`) it needs the images for that. If anything goes wrong, the model stays as it was.
         """
-        known, method, place = self.known, copy.deepcopy(self.method), self._place(label)
-        if place is None:
-            raise unknown("class", str(label), map(str, known.labels))
+        known, method, place = self.known, copy.deepcopy(self.method), known_place(label, self.classes)
         if len(known.labels) == 1:
             raise GcabError(f"'{label}' is the only class of this model: delete the model to forget it.")
         if isinstance(images, str | Path):
             files = class_files(Path(images), str(known.labels[place]))
             images = Photos.read(files, [str(label)] * len(files), self.image_size, skip_unreadable=True).pixels
         left = method.forget(place, None if images is None else as_images(images, self.image_size))
+        text, rest = f"a class of lesson {task_of(place, known.tasks)}", len(known.labels) - 1
         if known.calibration != Calibration():
             left = (*left, "one temperature for the probabilities of all classes")
         name = str(known.labels[place])
@@ -231,8 +257,32 @@ class ContinualClassifier(Classifier):
         taught = as_of_now(taught, forecast(method, tasks))
         labels = (*known.labels[:place], *known.labels[place + 1 :])
         self._take(
-            known.become(method, known.config, known.calibration.outdated(), tasks=tasks, labels=labels, taught=taught)
+            known.become(
+                method,
+                known.config,
+                known.calibration.outdated(),
+                tasks=tasks,
+                labels=labels,
+                taught=taught,
+                changes=(*known.changes, change("forgot", text, len(tasks), rest)),
+            )
         )
+        return left
+
+    def rename(self, old: Label, new: Label) -> "ContinualClassifier":
+        """Give a class another name; nothing else changes."""
+        self._require_one_kind([new])
+        self._take(renamed(self.known, old, new))
+        return self
+
+    def join(self, label: Label, other: Label) -> tuple[str, ...]:
+        """Make one class of two, by the name of the first, and say what is not as if they had been learned as one.
+
+        A model of the method `eye` is then the one that learned them as one; of a network that is so for the eye and
+        the class statistics. If anything goes wrong, the model stays as it was.
+        """
+        known, left = joined(self.known, label, other)
+        self._take(known)
         return left
 
     def merge(self, other: "ContinualClassifier") -> "ContinualClassifier":
@@ -257,6 +307,7 @@ class ContinualClassifier(Classifier):
             grow(method, tasks[-1], known.config.seed)
             labels += new
         own = {as_read(str(label)): place for place, label in enumerate(labels)}
+        text = f"{len(other.tasks)} lesson{'s' * (len(other.tasks) != 1)} of another model"
         method.merge(other.method, [own[as_read(str(label))] for label in other.classes])
         self._take(
             known.become(
@@ -266,6 +317,7 @@ class ContinualClassifier(Classifier):
                 tasks=tuple(tasks),
                 labels=tuple(labels),
                 taught=as_of_now(taught, forecast(method, tuple(tasks))),
+                changes=(*known.changes, change("merged", text, len(tasks), len(labels))),
             )
         )
         return self
@@ -287,13 +339,18 @@ class ContinualClassifier(Classifier):
             raise GcabError("some labels are text and some are whole numbers: use one kind for all classes.")
 
     def _place(self, label: Label) -> int | None:
-        """Where a class stands among all; None for one that is not known."""
-        known = {as_read(str(name)): place for place, name in enumerate(self.classes)}
-        return known.get(as_read(str(label)))
+        return place_of(label, self.classes)
+
+
+def task_of(place: int, tasks: Sequence[Task]) -> int:
+    """The number of the lesson, from 1, that a class was learned in."""
+    return next(task.index + 1 for task in tasks if place in task.labels)
 
 
 def _plain_labels(labels: Labels) -> list[Label]:
     """Labels as JSON keeps them: text or whole numbers."""
+    if not isinstance(labels, Tensor) and hasattr(labels, "__array__"):
+        labels = np.asarray(labels)
     plain = labels.tolist() if isinstance(labels, np.ndarray | Tensor) else labels
     if isinstance(plain, str) or not isinstance(plain, Iterable):
         raise GcabError(f"labels must be a list or an array, not {type(labels).__name__}: give one per image.")

@@ -33,6 +33,7 @@ class Material:
     held_out: TaskImages | None
     again: Mapping[int, str] = dataclasses.field(default_factory=dict)  # classes known before, by their labels
     new: tuple[str | int, ...] = ()  # the classes of the task as they were given
+    places: tuple[int, ...] = ()  # of the images held out among all that were given
 
     @property
     def classes(self) -> dict[int, str]:

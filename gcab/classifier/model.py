@@ -2,15 +2,17 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gcab.classifier.calibration import Calibration
+from gcab.classifier.history import Change
 from gcab.classifier.logits import logits_of
 from gcab.classifier.model_folder import ModelFolder, number_of
 from gcab.config import RunConfig
@@ -19,10 +21,14 @@ from gcab.data.tasks import Task
 from gcab.errors import GcabError
 from gcab.fast.inference import with_views
 from gcab.methods.method import Method
+from gcab.model.ridge import ExactRidge
+from gcab.model.statistics import ClassStatistics
 from gcab.parallel.devices import choose_device
 from gcab.runs.assemble import load_method, save_method
+from gcab.runs.model import digest_of
 
 Label = str | int
+T = TypeVar("T", Change, "Taught")
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,8 @@ class Knowledge:
     taught: tuple[Taught, ...] = ()  # one for each task
     calibration: Calibration = field(default_factory=Calibration)
     generation: int | None = None  # of a model folder
-    digest: str | None = None  # of the weights it was loaded from
+    digest: str | None = None  # of what it was loaded from
+    changes: tuple[Change, ...] = ()  # that were no lessons
 
     def become(self, method: Method, config: RunConfig, calibration: Calibration, **changes: Any) -> "Knowledge":
         """With another network, which no folder holds yet."""
@@ -66,12 +73,24 @@ class Knowledge:
             **changes,
         )
 
+    @cached_property
+    def predictor(self) -> Callable[[Tensor], Tensor]:
+        """From normalised images to logits, made when it is first needed."""
+        kind = next(iter(self.method.state_dict().values())).device.type
+        with torch.autocast(kind, enabled=False):  # it outlives the caller's precision
+            return self.method.predictor()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and other processes make a predictor of their own."""
+        return {item.name: getattr(self, item.name) for item in fields(self)}
+
     def save(self, folder: Path) -> None:
         """Write `model.json` and `weights.safetensors`."""
         extra = {
             "labels": list(self.labels),
             "taught": [asdict(entry) for entry in self.taught],
             "calibration": self.calibration.to_dict(),
+            **({"changes": [asdict(entry) for entry in self.changes]} if self.changes else {}),
         }
         save_method(folder, self.method, self.config, self.tasks, extra)
 
@@ -84,14 +103,15 @@ class Knowledge:
         entries = description.get("taught", [{"classes": task.classes} for task in tasks])
         calibration = description.get("calibration", Calibration().to_dict())
         return cls(
-            method.to(device),
+            on_device(method, device),
             config,
             tasks,
             tuple(description.get("labels", names)),
             tuple(_taught(entry) for entry in entries),
             Calibration.from_dict(calibration),
             number_of(folder),
-            description["weights"],
+            digest_of(description),
+            tuple(_recorded(Change, entry) for entry in description.get("changes", ())),
         )
 
 
@@ -101,7 +121,6 @@ class Classifier:
     def __init__(self, known: Knowledge | None, device: torch.device) -> None:
         self.device = device
         self._known = known  # None: nothing yet
-        self._predict: Callable[[Tensor], Tensor] | None = None  # made when it is first needed
 
     @property
     def known(self) -> Knowledge:
@@ -152,7 +171,7 @@ class Classifier:
 
     @property
     def digest(self) -> str | None:
-        """The sum of the weights this was loaded from; None for a model in memory."""
+        """What names the very model this was loaded from; None for a model in memory."""
         return None if self._known is None else self._known.digest
 
     def predict(self, images: Images, views: int = 1) -> np.ndarray[Any, Any]:
@@ -171,10 +190,7 @@ class Classifier:
     def logits(self, images: Images, views: int = 1) -> Tensor:
         """(n, classes) on the host, before calibration."""
         method, pixels = self.method, as_images(images, self.image_size)
-        if self._predict is None:
-            with torch.autocast(self.device.type, enabled=False):  # it outlives the caller's precision
-                self._predict = method.predictor()
-        return logits_of(method, pixels, self.device, with_views(self._predict, method.setting, views))
+        return logits_of(method, pixels, self.device, with_views(self.known.predictor, method.setting, views))
 
     def save(self, folder: str | Path) -> None:
         """Write `model.json` and `weights.safetensors`; no image is among them, but for methods made to store some."""
@@ -194,6 +210,15 @@ class Classifier:
         return cls(known, device)
 
 
+def on_device(method: Method, device: torch.device) -> Method:
+    """A method on its way to a device that can compute it: exact sums need double precision, which mps has not."""
+    if device.type == "mps" and any(isinstance(part, ExactRidge | ClassStatistics) for part in method.modules()):
+        raise GcabError(
+            "the eye and the class statistics of this model need double precision, which mps has not: ask for cpu."
+        )
+    return method.to(device)
+
+
 def as_of_now(taught: Sequence[Taught], expected: Sequence[float | None]) -> tuple[Taught, ...]:
     """With the accuracies to expect of each task (see `forecast`)."""
     rounded = (None if value is None else round(value, 2) for value in expected)
@@ -207,6 +232,10 @@ def tasks_of(names: Sequence[Sequence[str]]) -> tuple[Task, ...]:
 
 
 def _taught(entry: Mapping[str, Any]) -> Taught:
-    """Read with what this version knows, so that a later one may add to it."""
-    found = Taught(**{item.name: entry[item.name] for item in fields(Taught) if item.name in entry})
+    found = _recorded(Taught, entry)
     return replace(found, again=tuple(found.again))
+
+
+def _recorded(kind: type[T], entry: Mapping[str, Any]) -> T:
+    """Read with what this version knows, so that a later one may add to it."""
+    return kind(**{item.name: entry[item.name] for item in fields(kind) if item.name in entry})

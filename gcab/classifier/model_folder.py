@@ -5,6 +5,7 @@ birds.gcab/
   generation-0004/model.json + weights.safetensors   the current one: the highest
   work/                                              the checkpoint of a lesson under way
   lock                                               one writer at a time; reading needs no lock
+  keep                                               how many steps `undo` can go back, where it is not one
 
 A folder with `model.json` directly inside is generation 0, and a run folder means the model inside it.
 """
@@ -17,13 +18,15 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from gcab.errors import GcabError
-from gcab.runs.checkpoint import CheckpointStore
-from gcab.runs.files import saving, sync_folder
+from gcab.runs.files import saving, sync_folder, write_bytes
 from gcab.runs.folder import RunFolder, is_run
 from gcab.runs.lock import RunLock
-from gcab.runs.model import GENERATION, DamagedError, beside, load_model, read_description, reading
+from gcab.runs.model import GENERATION, DamagedError, beside, digest_of, load_model, read_description, reading
 
 T = TypeVar("T")
+Undone = Literal["task", "distillation", "forgetting", "renaming", "joining"]
+UNDONE: dict[str, Undone] = {"renamed": "renaming", "joined": "joining", "forgot": "forgetting"}
+KEEP, MOST = "keep", 1000  # the file that says how many steps are kept, and the most there can be
 
 
 class ModelFolder:
@@ -53,20 +56,24 @@ class ModelFolder:
     @property
     def digest(self) -> str | None:
         """What tells the current model from every other: numbers come again after `undo`, sums of weights do not."""
-        return None if self.generation is None else str(self.description()["weights"])
+        return None if self.generation is None else digest_of(self.description())
 
     @property
     def can_undo(self) -> bool:
         return len(self.generations()) > 1
 
     @property
-    def undoes(self) -> Literal["task", "distillation", "forgetting"] | None:
+    def undoes(self) -> Undone | None:
         """What `undo` would take back."""
         kept = list(self.generations().values())
         if len(kept) < 2:
             return None
         try:
-            before, now = (read_description(folder)["tasks"] for folder in kept[-2:])
+            descriptions = [read_description(folder) for folder in kept[-2:]]
+            made, last = (description.get("changes", []) for description in descriptions)
+            if len(last) > len(made) and last[-1]["kind"] in UNDONE:
+                return UNDONE[last[-1]["kind"]]
+            before, now = (description["tasks"] for description in descriptions)
         except (GcabError, KeyError, TypeError):
             return "task"  # `undo` itself will say that it cannot be read
         if sum(map(len, before)) > sum(map(len, now)):
@@ -80,6 +87,10 @@ class ModelFolder:
 
     def waiting(self) -> dict[str, Any] | None:
         """Where a lesson stands that is under way or was interrupted; None once the model has learned it."""
+        if not self.work.exists():
+            return None
+        from gcab.runs.checkpoint import CheckpointStore  # with torch, which most readers need not wait for
+
         checkpoint, _ = CheckpointStore(self.work).load_latest()
         if checkpoint is None:
             return None
@@ -135,7 +146,7 @@ class ModelFolder:
         if self.path.exists() and not self.path.is_dir():
             raise GcabError(f"{self.path} is a file: choose a folder for the model.")
         if self.path.is_dir() and not self.generations():
-            strange = [entry.name for entry in self.path.iterdir() if entry.name not in ("lock", "work")]
+            strange = [entry.name for entry in self.path.iterdir() if entry.name not in ("lock", "work", KEEP)]
             if any(not name.startswith(f".{GENERATION}") for name in strange):
                 raise GcabError(f"{self.path} is not empty and holds no model: choose another folder.")
 
@@ -162,22 +173,47 @@ class ModelFolder:
             self._remove_leftovers()
             return number
 
-    def undo(self) -> int:
-        """Back to the generation before, whose number is returned; the current one is gone for good."""
+    @property
+    def keep(self) -> int:
+        """How many steps `undo` can go back, once as many changes were made."""
+        try:
+            text = (self.path / KEEP).read_bytes().strip()
+        except OSError:
+            return 1
+        return int(text) if text.isdigit() and int(text) <= MOST else 1
+
+    def set_keep(self, steps: int) -> None:
+        """Keep so many generations before the current one from now on, of those that are there the newest."""
+        require_steps(steps)
+        with self.locked():
+            write_bytes(self.path / KEEP, f"{steps}\n".encode())
+            self._remove_leftovers()
+
+    def undo(self, steps: int = 1) -> int:
+        """Back to a generation before, whose number is returned; those after it are gone for good.
+
+        The newest goes first, each by one rename: killed meanwhile, the model is a whole one on the way.
+        """
         self.current()
         with self.locked():
             kept = self.generations()
             if len(kept) < 2:
                 raise GcabError(f"there is nothing to undo in {self.path}: no generation before this one is kept.")
-            before, newest = list(kept)[-2:]
+            if not 1 <= steps < len(kept):
+                there = f"{len(kept) - 1} step{'s' * (len(kept) > 2)} back"
+                raise GcabError(f"{steps} steps cannot be undone in {self.path}: what is kept goes {there}.")
+            before, *after = list(kept)[-steps - 1 :]
             load_model(kept[before])  # never give up a model for one that cannot be read
-            try:
-                load_model(kept[newest])
-            except DamagedError:
-                pass  # nothing is lost with it
-            except GcabError as problem:
-                raise GcabError(f"nothing was undone, as the newest generation may be intact: {problem}") from problem
-            self._remove(newest)
+            for number in after:
+                try:
+                    load_model(kept[number])
+                except DamagedError:
+                    pass  # nothing is lost with it
+                except GcabError as problem:
+                    which = "the newest generation" if number == max(kept) else f"generation {number}"
+                    raise GcabError(f"nothing was undone, as {which} may be intact: {problem}") from problem
+            for number in reversed(after):
+                self._remove(number)
             return before
 
     def _remove(self, generation: int) -> None:
@@ -197,11 +233,17 @@ class ModelFolder:
         """What is not needed any more, and what writers that were killed left behind."""
         for leftover in self.path.glob(f".{GENERATION}*"):
             shutil.rmtree(leftover, ignore_errors=True)
-        for old in list(self.generations())[:-2]:
+        for old in list(self.generations())[: -1 - self.keep]:
             self._remove(old)
         with contextlib.suppress(GcabError):  # whoever wants to go on with the lesson says what is wrong
             if self.work.exists() and self.waiting() is None:
                 self.discard_work()
+
+
+def require_steps(steps: int) -> None:
+    """Refuse a number of steps that cannot be kept."""
+    if not 0 <= steps <= MOST:
+        raise GcabError(f"{steps} steps cannot be kept for undo: give a number from 0 to {MOST}.")
 
 
 def number_of(folder: Path) -> int:

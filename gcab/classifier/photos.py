@@ -26,6 +26,7 @@ class Photos:
     pixels: Tensor  # (n, 3, size, size) bytes
     labels: list[str]
     unreadable: tuple[str, ...]  # a sentence for each that is left out
+    files: tuple[Path, ...] = ()  # where the pixels are from
 
     @classmethod
     def read(cls, files: Sequence[Path], names: Sequence[str], size: int, skip_unreadable: bool) -> "Photos":
@@ -46,7 +47,9 @@ class Photos:
         lost = sorted(set(names) - set(labels))
         if lost:
             raise GcabError(f"no photo of the class '{lost[0]}' can be read: add some or remove its folder.")
-        return cls(torch.stack([image for image, _ in found if isinstance(image, Tensor)]), labels, unreadable)
+        pixels = torch.stack([image for image, _ in found if isinstance(image, Tensor)])
+        kept = tuple(file for file, (image, _) in zip(files, found, strict=True) if isinstance(image, Tensor))
+        return cls(pixels, labels, unreadable, kept)
 
 
 def common_size(files: Sequence[Path]) -> int:

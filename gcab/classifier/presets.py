@@ -53,6 +53,18 @@ def first_config(
     return resolve("folder/1", method, seed=seed, changes=changes)
 
 
+def settings_for(config: RunConfig) -> dict[str, Any]:
+    """What `first_config` needs beside the method, the size and the seed to give the same configuration again."""
+    usual = first_config(config.method, "tiny", "plain", None, config.seed, {}, config.scenario.image_size)
+    before = {key: value for key, _, value in leaves(usual)}
+    groups = ("encoder.", "training.", "augment.", "options.")
+    return {
+        key: value
+        for key, _, value in leaves(config)
+        if key.startswith(groups) and key != "encoder.patch" and before[key] != value
+    }
+
+
 def next_config(
     config: RunConfig,
     encoder: str | None = None,

@@ -10,19 +10,21 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from gcab.classifier.audit import keeping, stored_images
 from gcab.classifier.learner import ContinualClassifier, Taught
 from gcab.classifier.lesson import Lesson
-from gcab.classifier.model_folder import ModelFolder
+from gcab.classifier.model_folder import ModelFolder, require_steps
 from gcab.classifier.overview import encoder_name
 from gcab.classifier.photos import Photos, common_size
 from gcab.classifier.presets import ENCODERS
+from gcab.classifier.unsure import Unsure, least_sure
 from gcab.config import leaves
 from gcab.data.folder import labelled_files
+from gcab.data.labels import labelled_by, require_folder
 from gcab.errors import GcabError
 from gcab.runs.checkpoint import CheckpointStore
 from gcab.runs.model import require_sound
@@ -53,6 +55,8 @@ class Wishes(TypedDict, total=False):
     device: str  # auto
     skip_unreadable: bool  # leave out photos that cannot be read
     give_up: bool  # drop an interrupted lesson of other photos or settings
+    labels: str | Path | None  # a CSV table of file,label for photos without class folders
+    keep: int | None  # steps that `undo` can go back from now on: 1
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,7 @@ class Result:
     taught: Taught
     calibration_error: float | None  # 0..1; None where too few photos were held out to measure it
     skipped: tuple[str, ...]  # photos that could not be read
+    unsure: tuple[Unsure, ...] = ()  # the held-out photos it is least sure of; nothing of them is stored
 
 
 def teach(
@@ -80,9 +85,8 @@ def teach(
     """
     folder = ModelFolder(model)
     folder.check_writable()
-    if not Path(photos).is_dir():
-        raise GcabError(f"there is no folder '{photos}': name one with a subfolder of photos for each class.")
-    files, names = labelled_files(Path(photos))
+    require_steps(wishes.get("keep") or 0)
+    files, names = files_of(photos, wishes.get("labels"))
 
     def taking(place: Path | None) -> Teaching:
         """The lesson as the model in `place` would take it; None: a model that has learned nothing yet."""
@@ -102,7 +106,15 @@ def teach(
         held.enter_context(folder.locked())  # only now does a new model get its folder: a refusal leaves none
         if folder.digest != teaching.learner.digest:
             raise GcabError(f"{folder.path} was taught by another process meanwhile: give the command again.")
+        if (keep := wishes.get("keep")) is not None:
+            folder.set_keep(keep)
         return teaching.learn()
+
+
+def files_of(photos: str | Path, labels: str | Path | None = None) -> tuple[list[Path], list[str]]:
+    """The photos of a folder and their classes, by its subfolders or by a table."""
+    require_folder(Path(photos), None if labels is None else Path(labels))
+    return labelled_files(Path(photos)) if labels is None else labelled_by(Path(labels), Path(photos))
 
 
 def new_learner(files: Sequence[Path], wishes: Wishes) -> ContinualClassifier:
@@ -153,7 +165,7 @@ class Teaching:
     ) -> None:
         self.folder, self.learner, self.progress = folder, learner, progress
         self.share, self.give_up = wishes.get("held_out", HELD_OUT), wishes.get("give_up", False)
-        self.skipped, self.before = photos.unreadable, learner.taught
+        self.skipped, self.before, self.files = photos.unreadable, learner.taught, photos.files
         self.lesson = learner.lesson(photos.pixels, photos.labels, self.share, wishes.get("patience"))
         self.facts = facts_of(self.lesson, photos, self.share, learner.digest)
         self.fingerprint = hashlib.sha256(json.dumps(self.facts, sort_keys=True).encode()).hexdigest()
@@ -190,11 +202,22 @@ class Teaching:
         last, *before = reversed(learner.taught)
         for note in losses(self.before, learner.taught):
             self.note(note)
+        unsure = self.unsure(learner)
         accuracy = {"held_out": last.accuracy, "previous": before[0].accuracy if before else None}
         which = {"generation": generation, "digest": self.folder.digest}
-        self.progress({"event": "done", **which, "accuracy": accuracy, "seconds": last.seconds})
+        told = {"unsure": [asdict(photo) for photo in unsure]} if unsure else {}
+        self.progress({"event": "done", **which, "accuracy": accuracy, "seconds": last.seconds, **told})
         error = learner.calibration.expected_calibration_error
-        return Result(generation, self.lesson.material.task.names, last, error, self.skipped)
+        return Result(generation, self.lesson.material.task.names, last, error, self.skipped, unsure)
+
+    def unsure(self, learner: ContinualClassifier) -> tuple[Unsure, ...]:
+        """The photos of this lesson that the model is least sure of, among those it was not trained on."""
+        material = self.lesson.material
+        if material.held_out is None:
+            return ()
+        files = [str(self.files[place]) for place in material.places]
+        held_out = material.held_out
+        return least_sure(learner, files, learner.logits(held_out.images), held_out.labels)
 
     def announce(self) -> None:
         """Say what is about to happen and how long it will take."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.markup import escape
 
-from gcab.cli.verbs import AddVerb, say
+from gcab.cli.verbs import AddVerb, require_model, say
 
 if TYPE_CHECKING:
     from gcab.classifier.audit import Audit
@@ -21,6 +21,7 @@ def register(verb: AddVerb) -> None:
 
 
 def audit_verb(verb: argparse.Namespace, console: Console) -> None:
+    require_model(verb.model)
     from gcab.classifier.audit import audit
     from gcab.cli.lesson_display import print_json
 

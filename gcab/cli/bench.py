@@ -12,7 +12,7 @@ def register(verb: AddVerb) -> None:
     """Add the verb of this file."""
     bench = verb("bench", bench_verb, "measure speed, reference against fast: training step, inference, operations")
     bench.add_argument("--profile", default="extended", help="extended, official or paper (extended)")
-    bench.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
+    bench.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N or mps (auto)")
     bench.add_argument("--precision", choices=("auto", "float32", "bfloat16"), default="auto", help="(auto)")
     bench.add_argument("--only", choices=("training", "inference"), help="leave the other out")
     bench.add_argument("--tasks", type=numbers, metavar="T,...", help="numbers of tasks learned before inference")

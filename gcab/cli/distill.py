@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from gcab.cli.verbs import AddVerb, say, settings_of
+from gcab.cli.verbs import AddVerb, counted, say, settings_of
 from gcab.errors import GcabError
 from gcab.terminal import WorkDisplay
 
@@ -40,7 +40,7 @@ def register(verb: AddVerb) -> None:
     distill.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting, as options.views=4"
     )
-    distill.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
+    distill.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N or mps (auto)")
 
 
 def share(text: str) -> float:
@@ -108,6 +108,7 @@ def of_model(verb: argparse.Namespace, photos: Path | None, console: Console) ->
     from gcab.classifier.distillation import percent, require_free
     from gcab.classifier.learner import ContinualClassifier
     from gcab.classifier.model_folder import ModelFolder
+    from gcab.data.folder import labelled_files
     from gcab.methods.method import state_bytes
 
     folder, settings = ModelFolder(verb.model), settings_of(verb.set)
@@ -120,9 +121,11 @@ def of_model(verb: argparse.Namespace, photos: Path | None, console: Console) ->
         require_free(verb.out)
     with folder.locked() if verb.out is None else nullcontext():
         model = ContinualClassifier.load(folder.path, verb.device)
-        before = state_bytes(model.method)
+        files, names = labelled_files(photos)
+        before, answers = state_bytes(model.method), model.predict(files)
         with WorkDisplay(console, f"{verb.model}  distilling") as watch:
-            model.distill(photos, capacity=verb.capacity, settings=settings, watch=watch)
+            model.distill(files, names, capacity=verb.capacity, settings=settings, watch=watch)
+        agreed = float((model.predict(files) == answers).mean())
         if verb.out is None:
             where = f"{verb.model}  generation {folder.write(model.save)}"
         else:
@@ -130,6 +133,7 @@ def of_model(verb: argparse.Namespace, photos: Path | None, console: Console) ->
             where = str(verb.out)
     say(
         console,
-        f"{where}: one pass for {len(model.tasks)} tasks, {len(model.classes)} classes, "
-        f"capacity {percent(verb.capacity)} %, {before:,} -> {state_bytes(model.method):,} bytes",
+        f"{where}: one pass for {counted(len(model.tasks), 'task')}, {counted(len(model.classes), 'class')}, "
+        f"capacity {percent(verb.capacity)} %, {before:,} -> {state_bytes(model.method):,} bytes, "
+        f"the same answer as before for {100 * agreed:.1f} % of these photos",
     )

@@ -33,7 +33,7 @@ def register(verb: AddVerb) -> None:
     evaluate.add_argument("--data", type=Path, metavar="DIR", help="folder of the data set")
     evaluate.add_argument("--heads", action="store_true", help="also who answers for whose images, and how sure")
     add_views(evaluate)
-    evaluate.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
+    evaluate.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N or mps (auto)")
 
 
 def evaluate_verb(verb: argparse.Namespace, console: Console) -> None:

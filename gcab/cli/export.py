@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gcab.cli.verbs import AddVerb, say
+from gcab.cli.verbs import AddVerb, counted, say
 from gcab.errors import GcabError
 
 SUFFIXES = {".onnx": "onnx", ".pt2": "torch"}
@@ -52,7 +52,7 @@ def export_verb(verb: argparse.Namespace, console: Console) -> None:
     runtime = "onnxruntime" if kind == "onnx" else "torch.export.load"
     say(
         console,
-        f"{done.path}: {len(model.classes)} classes, {amount(done.path.stat().st_size)}\n"
+        f"{done.path}: {counted(len(model.classes), 'class')}, {amount(done.path.stat().st_size)}\n"
         f"input {done.metadata['input']}\n"
         f"checked with {runtime} on random images: probabilities differ from the model's by at most "
         f"{done.probabilities:.1g}, logits by {done.logits:.1g} of the largest",

@@ -68,7 +68,7 @@ def register(verb: AddVerb) -> None:
     figure.add_argument("--encoder", metavar="NAME", help="resnet18: of table-cifar, the table with published settings")
     figure.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of all rows")
     add_engine(figure)
-    figure.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
+    figure.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N or mps (auto)")
     figure.add_argument("--dry-run", action="store_true", help="list the runs and their steps; run and write nothing")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gcab.cli.verbs import AddVerb, say
+from gcab.cli.verbs import AddVerb, add_keep, counted, require_model, say
 
 EPILOG = """\
 A model of the method eye is afterwards, bit for bit, one that never saw the class. It needs all photos of the class for
@@ -26,21 +26,29 @@ def register(verb: AddVerb) -> None:
     forget.add_argument("model", type=Path, metavar="MODEL", help="a model folder")
     forget.add_argument("label", metavar="CLASS", help="the name of the class")
     forget.add_argument("--photos", type=Path, metavar="DIR", help="the photos of the class, or a folder with theirs")
-    forget.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
+    add_keep(forget)
+    forget.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N or mps (auto)")
 
 
 def forget_verb(verb: argparse.Namespace, console: Console) -> None:
+    require_model(verb.model)
     from gcab.classifier.learner import ContinualClassifier
     from gcab.classifier.model_folder import ModelFolder
 
     folder = ModelFolder(verb.model)
-    folder.current()
     with folder.locked():
         model = ContinualClassifier.load(folder.path, verb.device)
         label = next((known for known in model.classes if str(known) == verb.label), verb.label)
         left = model.forget(label, verb.photos)
         generation = folder.write(model.save)
-    names = ", ".join(map(str, model.classes))
-    say(console, f"{verb.model}  generation {generation}: forgot {verb.label}; {len(model.classes)} classes ({names})")
+        if verb.keep is not None:
+            folder.set_keep(verb.keep)
+    known = f"{counted(len(model.classes), 'class')} ({', '.join(map(str, model.classes))})"
+    say(console, f"{verb.model}  generation {generation}: forgot {verb.label}; {known}")
     say(console, f"left of it: {'; '.join(left)}" if left else "nothing is left of it")
-    say(console, f"generation {generation - 1} still knows it and is kept for undo, until the model changes again")
+    if kept := [number for number in folder.generations() if number < generation]:
+        which = f"generation {kept[0]}" if len(kept) == 1 else f"generations {kept[0]} to {kept[-1]}"
+        verbs = ("knows", "is", "the model changes again") if len(kept) == 1 else ("know", "are", "more changes follow")
+        say(
+            console, f"{which} still {verbs[0]} it and {verbs[1]} kept for undo, until {verbs[2]} (--keep 0 drops them)"
+        )

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 
-from gcab.cli.verbs import AddVerb, say
+from gcab.cli.verbs import AddVerb, counted, require_model, say, say_table
 
 
 def register(verb: AddVerb) -> None:
@@ -18,6 +17,7 @@ def register(verb: AddVerb) -> None:
 
 
 def info_verb(verb: argparse.Namespace, console: Console) -> None:
+    require_model(verb.model)
     from gcab.classifier.overview import overview
     from gcab.cli.lesson_display import print_json
 
@@ -30,8 +30,6 @@ def info_verb(verb: argparse.Namespace, console: Console) -> None:
 
 def show_overview(facts: dict[str, Any], console: Console) -> None:
     """Facts for people."""
-    from rich.table import Table
-
     from gcab.classifier.audit import keeping
     from gcab.classifier.calibration import FEWEST
     from gcab.cli.lesson_display import amount, subjects
@@ -45,31 +43,27 @@ def show_overview(facts: dict[str, Any], console: Console) -> None:
         shape = f"width {encoder['width']}, {encoder['blocks']} blocks, {encoder['heads']} heads"
         network = f"encoder {encoder['name'] or 'of its own'} ({shape})"
     before = [number for number in facts["generations"] if number < facts["generation"]]
-    kept = f", generation {before[-1]} kept for undo" if before else ""
+    numbers = f"generation{'s' * (len(before) > 1)} {', '.join(map(str, before))}"
+    kept = f", {numbers} kept for undo" if before else ""
     say(
         console,
         f"{facts['model']}  {facts['method']}, generation {facts['generation']}{kept}, written by gcab {facts['gcab']}",
     )
-    say(
-        console,
-        f"{facts['classes']} classes in {len(facts['tasks'])} tasks; images {facts['image_size']} x "
-        f"{facts['image_size']} pixels; {network}",
-    )
-    table = Table(box=None, pad_edge=False)
+    size = facts["image_size"]
+    known_classes = f"{counted(facts['classes'], 'class')} in {counted(len(facts['tasks']), 'task')}"
+    say(console, f"{known_classes}; images {size} x {size} pixels; {network}")
     epochs = [] if encoder is None else ["epochs"]
-    for heading in ("task", "learned", "classes", "photos", "held out", "then", "now", *epochs):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("names")
+    lines = [["task", "learned", "classes", "photos", "held out", "then", "now", *epochs, "names"]]
     for task in facts["tasks"]:
         accuracy = None if task["accuracy"] is None else round(task["accuracy"], 1)
         when = "-" if task["when"] is None else task["when"][:16].replace("T", " ")
         row = (task["index"], when, task["classes"], known(task["images"]), known(task["held_out"]))
-        about = escape(subjects(task["names"], task["again"]))
+        about = subjects(task["names"], task["again"])
         sign = "" if task["index"] == len(facts["tasks"]) else "~"
         now = "-" if task["now"] is None else f"{sign}{task['now']:.1f} %"
         more = (known(accuracy, " %"), now, *(known(task[name]) for name in epochs), about)
-        table.add_row(*map(str, (*row, *more)))
-    console.print(table, highlight=False)
+        lines.append([*map(str, (*row, *more))])
+    say_table(console, lines, left=[len(lines[0]) - 1])
     if any(task["now"] is not None for task in facts["tasks"][:-1]):
         say(
             console,
@@ -85,7 +79,10 @@ def show_overview(facts: dict[str, Any], console: Console) -> None:
     if calibration["images"]:
         told = "not measured (the last task has too few)" if error is None else f"{100 * error:.1f} %"
         flags = "" if calibration["tells_unknown"] else f", below {FEWEST} no photo is flagged as unknown"
-        say(console, f"calibrated on {calibration['images']} held-out photos{flags}; calibration error: {told}")
+        say(
+            console,
+            f"calibrated on {counted(calibration['images'], 'held-out photo')}{flags}; calibration error: {told}",
+        )
     else:
         say(console, "not calibrated: the last lesson held out no photos; nothing is flagged as unknown")
     say(console, f"size: {amount(facts['bytes']['model'])}, the whole folder {amount(facts['bytes']['folder'])}")

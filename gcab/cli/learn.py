@@ -1,11 +1,17 @@
 """The command line of: learn."""
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from gcab.cli.verbs import AddVerb, add_formats, settings_of
+from gcab.cli.verbs import AddVerb, add_formats, add_keep, counted, say, settings_of
+from gcab.data.labels import require_folder
+
+if TYPE_CHECKING:
+    from gcab.classifier.plan import Plan
 
 EPILOG = """\
 A model folder keeps everything: the first lesson creates it, every further one adds the classes of its photos. Photos
@@ -20,6 +26,7 @@ recipes:
 examples:
   gcab learn birds.gcab photos/week1/
   gcab learn birds.gcab photos/week2/ --epochs 80
+  gcab learn birds.gcab photos/week3/ --labels week3.csv --dry-run
   gcab learn cars.gcab photos/ --encoder paper --size 32 --recipe photos --epochs 200 --device cuda
 """
 
@@ -55,9 +62,14 @@ def register(verb: AddVerb) -> None:
     )
     learn.add_argument("--seed", type=int, help="decides every random choice (as before, at first 1)")
     learn.add_argument("--method", help="see: gcab list methods; fixed by the first task (gcab)")
-    learn.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
+    learn.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N or mps (auto)")
     learn.add_argument("--skip-unreadable", action="store_true", help="leave out photos that cannot be read")
     add_formats(learn)
+    learn.add_argument(
+        "--labels", type=Path, metavar="CSV", help="classes from a table of file,label, not from subfolders of FOLDER"
+    )
+    add_keep(learn)
+    learn.add_argument("--dry-run", action="store_true", help="say what would be learned, and how long it would take")
     learn.add_argument("--give-up", action="store_true", help="drop an interrupted lesson of other photos or options")
     learn.add_argument(
         "--progress", choices=("bar", "json", "none"), default="bar", help="json: one object per line (bar)"
@@ -68,6 +80,8 @@ def register(verb: AddVerb) -> None:
 
 
 def learn_verb(verb: argparse.Namespace, console: Console) -> None:
+    require_folder(verb.photos, verb.labels)  # before torch is loaded, which takes seconds
+    from gcab.classifier.plan import plan
     from gcab.classifier.teaching import teach
     from gcab.cli.lesson_display import LessonDisplay, duration, print_json, subjects
 
@@ -84,7 +98,12 @@ def learn_verb(verb: argparse.Namespace, console: Console) -> None:
         "settings": settings_of(verb.set),
         "skip_unreadable": verb.skip_unreadable,
         "give_up": verb.give_up,
+        "labels": verb.labels,
+        "keep": verb.keep,
     }
+    if verb.dry_run:
+        show_plan(plan(verb.model, verb.photos, **wishes), verb.progress == "json", console)
+        return
     if verb.progress == "json":
         teach(verb.model, verb.photos, **wishes, progress=lambda event: print_json(console, event))
         return
@@ -94,7 +113,11 @@ def learn_verb(verb: argparse.Namespace, console: Console) -> None:
     with LessonDisplay(console, verb.model.name) as display:
         result = teach(verb.model, verb.photos, **wishes, progress=display)
     taught = result.taught
-    right = "" if taught.accuracy is None else f", {taught.accuracy:.1f} % of {taught.held_out} held-out photos right"
+    right = (
+        ""
+        if taught.accuracy is None
+        else f", {taught.accuracy:.1f} % of {counted(taught.held_out or 0, 'held-out photo')} right"
+    )
     if right and taught.epochs:
         right += " (optimistic: they chose the epoch)"
     error = result.calibration_error
@@ -103,4 +126,35 @@ def learn_verb(verb: argparse.Namespace, console: Console) -> None:
         + (f"in {taught.epochs} epochs " if taught.epochs else "")
         + f"({duration(taught.seconds or 0)}){right}"
         + ("" if error is None else f", calibration error {100 * error:.1f} %")
+    )
+    if result.unsure:
+        told = ", ".join(
+            f"{photo.file} ({photo.label} {100 * photo.probability:.0f} %"
+            + (")" if photo.guess == photo.label else f", taken for {photo.guess})")
+            for photo in result.unsure
+        )
+        display.say(f"{verb.model.name}  least sure of: {told}")
+
+
+def show_plan(found: "Plan", as_json: bool, console: Console) -> None:
+    """What a lesson would be."""
+    from gcab.cli.lesson_display import duration, print_json, subjects
+
+    if as_json:
+        print_json(console, {"event": "plan", **asdict(found)})
+        return
+    photos = sum(found.photos.values())
+    say(
+        console,
+        f"{found.model}  generation {found.generation} would learn {subjects(found.classes, found.again)}\n"
+        f"{counted(photos, 'photo')} ({found.held_out} held out): "
+        + ", ".join(f"{name} {count}" for name, count in found.photos.items()),
+    )
+    for sentence in found.skipped:
+        say(console, f"left out: {sentence}")
+    epochs = f", at most {found.epochs} epochs" if found.epochs else ""
+    say(
+        console,
+        f"{found.method}, {found.image_size} x {found.image_size} pixels{epochs}, on {found.device}: "
+        f"about {duration(found.estimated_seconds)} or less; nothing was written",
     )

@@ -27,7 +27,7 @@ class LessonDisplay(Display):
 
     def start(self, event: dict[str, Any]) -> None:
         size, held_out, epochs, new = event["image_size"], event["held_out"], event["epochs"], len(event["classes"])
-        count = f"{new} class{'' if new == 1 else 'es'}"
+        count = counted(new, "class")
         self.say(
             f"{self.title}  learning {subjects([count] if new else [], event['again'])} "
             f"from {counted(event['images'], 'photo')} ({held_out} held out), {size} x {size} pixels, "

@@ -21,14 +21,18 @@ from gcab.cli import (
     export,
     figure,
     forget,
+    history,
     info,
+    join,
     learn,
     listing,
     merge,
     predict,
+    rename,
     report,
     search,
     serve,
+    test,
     train,
     undo,
 )
@@ -37,8 +41,8 @@ from gcab.errors import GcabError, unknown
 from gcab.parallel.launch import Launch, one_voice
 from gcab.version import VERSION
 
-PHOTOS = (demo, learn, predict, info, audit, undo, forget, merge, distill, export, serve)
-RESEARCH = (evaluate, report, compare, figure, bench, listing, completion)
+PHOTOS = (demo, learn, predict, test, info, history, audit, undo, rename, join, forget, merge, distill, export, serve)
+RESEARCH = (report, evaluate, compare, figure, bench, listing, completion)
 RESUMABLE = ("demo", "figure", "learn", "search", "train")  # verbs that leave checkpoints
 DESCRIPTION = """\
 Teach a vision transformer new classes, again and again, without keeping a single old image.

@@ -28,7 +28,7 @@ def register(verb: AddVerb) -> None:
     merge.add_argument(
         "--out", type=Path, metavar="C", help="write a model of its own there (the next generation of A)"
     )
-    merge.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
+    merge.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N or mps (auto)")
 
 
 def merge_verb(verb: argparse.Namespace, console: Console) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from rich.console import Console
 
 from gcab.cli.prediction_formats import FORMATS
-from gcab.cli.verbs import AddVerb, add_formats, add_views, counted, positive, say
+from gcab.cli.verbs import AddVerb, add_formats, add_views, counted, positive, require_model, say
 from gcab.errors import GcabError
 
 EPILOG = """\
@@ -49,7 +49,7 @@ def register(verb: AddVerb) -> None:
         "--unknown", type=share, default=0.95, metavar="X", help="flag from this unknown score on (0.95)"
     )
     parser.add_argument("--batch", type=positive, default=64, metavar="N", help="images predicted at once (64)")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N or mps (auto)")
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="(float32)")
     add_views(parser)
     add_formats(parser)
@@ -66,6 +66,7 @@ def share(text: str) -> float:
 
 
 def predict_verb(verb: argparse.Namespace, console: Console) -> int:
+    require_model(verb.model)
     from gcab.classifier.image_sources import STANDARD_INPUT, find_photos
     from gcab.classifier.model import Classifier
     from gcab.classifier.prediction import predict_files

@@ -36,7 +36,7 @@ def register(verb: AddVerb) -> None:
     serve.add_argument(
         "--allow-host", action="append", default=[], metavar="NAME", help="a name a proxy on this machine passes on"
     )
-    serve.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
+    serve.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N or mps (auto)")
     serve.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="(float32)")
     serve.add_argument("--compile", action="store_true", help="compile the network first: a slow start, then faster")
     add_views(serve)

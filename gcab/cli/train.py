@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
     parser.add_argument("--profile", default=DEFAULT_PROFILE, help=f"{', '.join(PROFILES)} ({DEFAULT_PROFILE})")
     parser.add_argument("--seed", type=int, default=1, help="decides every random choice (1)")
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder of the data set (not for digits)")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N or mps (auto)")
     parser.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR", help="where runs are kept (runs)")
     parser.add_argument("--run", type=Path, metavar="DIR", help="this run's folder, instead of one chosen below --runs")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting")

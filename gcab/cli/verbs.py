@@ -2,8 +2,10 @@
 
 import argparse
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 
@@ -24,9 +26,28 @@ def say(console: Console, text: str) -> None:
     console.print(escape(text), highlight=False, soft_wrap=True)
 
 
+def say_table(console: Console, lines: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> None:
+    """Rows below their heads in columns as wide as they need; the columns of `left` and no others begin at the left."""
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = []
+        for place, (text, width) in enumerate(zip(line, widths, strict=True)):
+            blank = " " * (width - cell_len(text))
+            cells.append(text + blank if place in left else blank + text)
+        say(console, "  ".join(cells).rstrip())
+
+
 def counted(count: int, what: str) -> str:
-    """A number and its noun as people say them: 1 photo, 2 photos."""
-    return f"{count} {what}{'s' * (count != 1)}"
+    """A number and its noun as people say them: 1 photo, 2 photos, 2 classes."""
+    ending = "es" if what.endswith("s") else "s"
+    return f"{count} {what}{ending * (count != 1)}"
+
+
+def require_model(path: Path | str) -> None:
+    """Refuse a place without a model before torch is loaded, which takes seconds."""
+    from gcab.classifier.model_folder import ModelFolder
+
+    ModelFolder(path).current()
 
 
 def positive(text: str) -> int:
@@ -34,6 +55,17 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"'{text}' is not a whole number above 0")
     return int(text)
+
+
+def steps(text: str) -> int:
+    """The type of an argument that may be none."""
+    return 0 if text == "0" else positive(text)
+
+
+def add_keep(parser: argparse.ArgumentParser) -> None:
+    """How far `undo` can go back."""
+    meaning = "generations to keep for undo from now on, 0: none (as before, at first 1)"
+    parser.add_argument("--keep", type=steps, metavar="N", help=meaning)
 
 
 def add_views(parser: argparse.ArgumentParser) -> None:

@@ -84,15 +84,15 @@ class LeftOut:
         if len(self.names) < self.shown:
             self.names.append(name)
 
-    def tell(self) -> None:
+    def tell(self, reason: str = "as no images or hidden") -> None:
         """Say it once, to whoever listens to this program's log; by default it is shown."""
         if self.count:
-            logging.getLogger("gcab.data").warning(self.sentence())
+            logging.getLogger("gcab.data").warning(self.sentence(reason))
 
-    def sentence(self) -> str:
+    def sentence(self, reason: str = "as no images or hidden") -> str:
         more = f" and {self.count - self.shown} more" if self.count > self.shown else ""
         files = f"{self.count} file{'s' * (self.count != 1)}"
-        return f"{files} left out, as no images or hidden: {', '.join(sorted(self.names))}{more}."
+        return f"{files} left out, {reason}: {', '.join(sorted(self.names))}{more}."
 
 
 def looks_like_image(path: Path) -> bool:

@@ -88,10 +88,15 @@ class TaskImages:
 
     def divided(self, share: float) -> "tuple[TaskImages, TaskImages | None]":
         """The images to train on, and a share of every class held out; None where no class has images enough."""
-        chosen = held_out(self.images, self.labels, share)
-        if not chosen.any():
-            return self, None
-        return self.where(~chosen), self.where(chosen)
+        return self.parted(self.held_out(share))
+
+    def held_out(self, share: float) -> Tensor:
+        """Which images `divided` holds out (n,)."""
+        return held_out(self.images, self.labels, share)
+
+    def parted(self, chosen: Tensor) -> "tuple[TaskImages, TaskImages | None]":
+        """The others and those chosen, if any."""
+        return (self.where(~chosen), self.where(chosen)) if chosen.any() else (self, None)
 
     def joined(self, others: "TaskImages | None") -> "TaskImages":
         """Concatenated with others."""

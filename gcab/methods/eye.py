@@ -67,6 +67,10 @@ class Eye(Method):
         self.eye.forget(label, images)
         return ()
 
+    def join(self, label: int, other: int) -> tuple[str, ...]:
+        self.eye.ridge.join(label, other)
+        return ()
+
     def merge(self, other: Method, places: Sequence[int]) -> None:
         if not isinstance(other, Eye):
             super().merge(other, places)

@@ -268,6 +268,22 @@ class Gcab(Method):
         self.network.drop(label)
         return tuple(left)
 
+    @torch.no_grad()
+    def join(self, label: int, other: int) -> tuple[str, ...]:
+        left = ["the encoder and the gates, which learned to tell the two apart"]
+        counts = self.image_counts()
+        if self.eye is not None:
+            self.eye.ridge.join(label, other)
+        if self.options.statistics:
+            self.statistics.join(label, other, (1, 1) if counts is None else (counts[label], counts[other]))
+        if self.network.join(label, other):
+            left.append("the head, whose answer is the mean of its two answers")
+        else:
+            left.append("the heads: that of the first class answers, and never saw photos of the second")
+        if self.referee is not None:
+            left.append("the weights of the opinions, measured on held-out photos")
+        return tuple(left)
+
     def expected(self) -> Tensor | None:
         """What the eye alone would do: of the network's opinions on old classes nothing that is stored can tell."""
         return None if self.eye is None else self.eye.ridge.expected()

@@ -123,6 +123,11 @@ class GcabFast(Gcab):
         self.tasks[int((torch.tensor(self.tasks).cumsum(dim=0) <= label).sum())] -= 1
         return left
 
+    def join(self, label: int, other: int) -> tuple[str, ...]:
+        left = super().join(label, other)
+        self.tasks[int((torch.tensor(self.tasks).cumsum(dim=0) <= other).sum())] -= 1
+        return left
+
     def distill(self, images: Tensor, watch: Watch = ignore) -> None:
         """Make one pass of all there are, with images (n, 3, H, W) of the newest task only; the encoder stays."""
         decoder, (encoding, imitating) = FoldedDecoder(self.network), self.rehearse(images)

@@ -92,6 +92,10 @@ class Method(nn.Module, ABC):
         """Take a class out, with its images (n, 3, H, W) as bytes if they are at hand; says what is left of it."""
         raise GcabError("this method cannot forget a class: what it learned of one is in all of its weights.")
 
+    def join(self, label: int, other: int) -> tuple[str, ...]:  # noqa: ARG002
+        """Make one class of two, the first of them; says what is not as if both had been learned as one."""
+        raise GcabError("this method cannot join classes: what it learned of each is in all of its weights.")
+
     def merge(self, other: "Method", places: Sequence[int]) -> None:  # noqa: ARG002
         """Know what another one knows, too, which has its classes in these places here."""
         raise GcabError("only models of the method eye can be merged: networks that were trained apart do not add up.")

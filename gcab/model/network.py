@@ -82,10 +82,29 @@ class GatedNetwork(nn.Module):
 
     def drop(self, label: int) -> None:
         """Take a class out of its head; what the gates have claimed for its task stays claimed."""
+        task, row = self.place(label)
+        cast(Head, self.heads[task]).drop(row)
+        self.classes[task] -= 1
+
+    def place(self, label: int) -> tuple[int, int]:
+        """The head that a class has, and its row there."""
         ends = torch.tensor(self.classes).cumsum(dim=0)
         task = int((ends <= label).sum())
-        cast(Head, self.heads[task]).drop(label - int(ends[task]) + self.classes[task])
-        self.classes[task] -= 1
+        return task, label - int(ends[task]) + self.classes[task]
+
+    @torch.no_grad()
+    def join(self, label: int, other: int) -> bool:
+        """Make one class of two; true if one head has both: its logit is then their mean, else it is that of the first.
+
+        Two yes-or-no questions that contradict each other about either class average to "perhaps", and all other
+        classes to "no", which tells the two from the rest; heads of different tasks see with gates of their own.
+        """
+        (task, row), (its_task, its_row) = self.place(label), self.place(other)
+        if task == its_task:
+            for held in cast(Head, self.heads[task]).linear.parameters():
+                held[row] = (held[row] + held[its_row]) / 2
+        self.drop(other)
+        return task == its_task
 
     def spaces(self, features: Tensor, compensate: bool) -> list[Tensor]:
         """The features as the gates of each task 1..t are to see them."""

@@ -93,6 +93,18 @@ class ExactRidge(nn.Module):
         """Take a class out; a G that it shares with others stays as it is, so its images are to be removed before."""
         drop_row(self, label, "sums", "counts", "weight", "bias", *(["gram"] if self.per_class else []))
 
+    @torch.no_grad()
+    def join(self, label: int, other: int) -> None:
+        """Count the images of another class as this one's: the sums are those of learning both as one class."""
+        for name in ("sums", "counts"):
+            getattr(self, name)[label] += getattr(self, name)[other]
+        if self.per_class:
+            gram = self.gram.long()
+            gram[label] += gram[other]
+            self.gram = gram if gram[label].abs().max() > torch.iinfo(torch.int32).max else gram.to(self.gram.dtype)
+        self.drop(other)
+        self.solve()
+
     def in_places(self, places: Sequence[int], classes: int) -> "Sums":
         """All it knows, for another one of so many classes: `places` are those of its own among them."""
         where = torch.tensor(places, device=self.counts.device)
@@ -123,9 +135,18 @@ class ExactRidge(nn.Module):
         towards = (sums.T / n - mean[:, None] * share) * scale[:, None]
         return System(torch.linalg.cholesky(matrix), towards, mean, scale, share, r, n)
 
-    @torch.no_grad()
     def expected(self, images: int = 300) -> Tensor:
-        """The share of new images of each class that it should name right (classes,), as far as the sums can tell.
+        """The share of new images of each class that it should name right (classes,), as far as the sums can tell."""
+        return self.confusion(images).diagonal()
+
+    def confusion(self, images: int = 300) -> Tensor:
+        """The share of new images of each class (rows) that it should take for each (columns), from the sums."""
+        answers = self.simulated(images).argmax(dim=2)  # (classes, images)
+        return functional.one_hot(answers, len(self.counts)).double().mean(dim=1)
+
+    @torch.no_grad()
+    def simulated(self, images: int = 300) -> Tensor:
+        """Scores that new images of each class should get, (classes, images, classes), drawn from what the sums tell.
 
         Scores of a class are taken to be normal around their mean. The images that were learned fit too well: for one
         that was left out, what is missing to its target is larger by 1 / (1 - h), with h the mean leverage.
@@ -145,9 +166,7 @@ class ExactRidge(nn.Module):
         noise = torch.randn(images, classes, generator=random, dtype=torch.float64).to(weight.device)
         noise = (noise * values.clamp_min(0).sqrt()) @ vectors.T
         missing = (targets - centres - share)[:, None] + noise  # (classes, images, classes)
-        scores = targets[:, None] - missing / max(1 - leverage, 1e-3)
-        right = scores.argmax(dim=2) == torch.arange(classes, device=weight.device)[:, None]
-        return right.double().mean(dim=1)
+        return targets[:, None] - missing / max(1 - leverage, 1e-3)
 
     def nbytes(self) -> int:
         return sum(buffer.nbytes for buffer in self.buffers())

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gcab.model.rows import drop_row
 from gcab.model.triangle import packed, symmetric
 
 GRID = 2  # cells per side: position matters, but not to the token
@@ -86,8 +87,26 @@ class ClassStatistics(nn.Module):
             scatter, images = scatter + symmetric(self.scatter), images + int(self.images)
             self.scatter.copy_(packed(scatter))
             self.images.fill_(images)
+        self._compare(shrunk(scatter / images, images))
+
+    @torch.no_grad()
+    def join(self, label: int, other: int, counts: tuple[int, int]) -> None:
+        """Make one class of two with so many images: its mean is that of all, and W gains what parted the two means."""
+        share = counts[1] / sum(counts)
+        apart = (self.means[other] - self.means[label]).flatten().double()
+        self.means[label].lerp_(self.means[other], share)
+        self.weight[label].lerp_(self.weight[other], share)
+        self.bias[label] = -0.5 * (self.weight[label] * self.means[label].flatten()).sum()
+        drop_row(self, other, "means", "weight", "bias")
+        if self.pooled:
+            scatter = symmetric(self.scatter) + counts[0] * share * torch.outer(apart, apart)
+            self.scatter.copy_(packed(scatter))
+            self._compare(shrunk(scatter / int(self.images), int(self.images)))
+
+    def _compare(self, covariance: Tensor) -> None:
+        """Σ⁻¹ μ_c and ½ μ_c·Σ⁻¹μ_c of all classes."""
         means = self.means.flatten(1).double()
-        weight = torch.linalg.solve(shrunk(scatter / images, images), means.T).T
+        weight = torch.linalg.solve(covariance, means.T).T
         self.weight.copy_(weight)
         self.bias.copy_(-0.5 * (weight * means).sum(dim=1))
 

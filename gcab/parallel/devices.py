@@ -32,13 +32,17 @@ def choose_device(name: str, launch: Launch | None = None) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise GcabError(f"unknown device '{name}': give auto, cpu, cuda or cuda:N.") from None
+        raise GcabError(f"unknown device '{name}': give auto, cpu, cuda, cuda:N or mps.") from None
     if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
         raise GcabError(
             f"device '{name}' was asked for, but torch {torch.__version__} finds no such GPU: ask for cpu instead."
         )
-    if device.type not in ("cpu", "cuda"):
-        raise GcabError(f"device '{name}' is not supported: give auto, cpu, cuda or cuda:N.")
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise GcabError(
+            f"device 'mps' was asked for, but torch {torch.__version__} finds no Apple GPU: ask for cpu instead."
+        )
+    if device.type not in ("cpu", "cuda", "mps"):
+        raise GcabError(f"device '{name}' is not supported: give auto, cpu, cuda, cuda:N or mps.")
     return device
 
 

@@ -9,7 +9,7 @@ from importlib import resources
 from io import BytesIO
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gcab.errors import GcabError
 from gcab.evaluation.metrics import METRICS, describe
@@ -30,6 +30,9 @@ from gcab.runs.environment import HARDWARE
 from gcab.runs.files import write_bytes
 from gcab.runs.folder import RunFolder
 from gcab.version import VERSION
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 CARD_METRICS = ("acc_tag", "acc_taw", "forgetting")
 CARD_GROUPS = 4  # with more, the comparison below is the place to look
@@ -54,7 +57,7 @@ def write_report(runs: Sequence[RunFolder], out: Path) -> Path:
         memory_table=memory_table(runs).html(),
         explanations="\n".join(_explanation(name) for name in METRICS),
         runs="\n".join(_provenance(group, run) for group in groups for run in group.runs),
-        date=_date(datetime.now(UTC).timestamp()),
+        date=date_of(datetime.now(UTC).timestamp()),
         version=VERSION,
     )
     write_bytes(out, page.encode())
@@ -113,8 +116,13 @@ def _card(title: str, sentence: str, values: Sequence[str], groups: Sequence[Gro
         f"<dt>{escape(group.label)}</dt><dd>{value}</dd>" for group, value in zip(groups[1:], values[1:], strict=True)
     )
     beside = f"<dl>{others}</dl>" if 1 < len(groups) <= CARD_GROUPS else ""
+    return card(title, values[0], sentence, beside)
+
+
+def card(title: str, number: str, sentence: str, beside: str = "") -> str:
+    """A number to remember, as HTML, and what it is."""
     return (
-        f'<div class="card"><h2>{escape(title)}</h2><div class="number">{values[0]}</div>'
+        f'<div class="card"><h2>{escape(title)}</h2><div class="number">{number}</div>'
         f"{beside}<p>{escape(_capitalised(sentence))}</p></div>"
     )
 
@@ -142,6 +150,11 @@ def _figure(name: str, runs: Sequence[RunFolder]) -> str:
     if figure is None:
         return ""
     title, caption, _ = FIGURES[name]
+    return figure_section(name, title, caption, figure)
+
+
+def figure_section(name: str, title: str, caption: str, figure: "Figure") -> str:
+    """A figure inside the page, with its title and caption."""
     picture, kind = BytesIO(), "svg"
     save(figure, picture, "svg")
     if picture.tell() > LARGEST_SVG:
@@ -171,9 +184,9 @@ def _provenance(group: Group, run: RunFolder) -> str:
     document, final = run.document, run.final()
     facts = {
         "Command": f"<code>{escape(str(document.get('command', NOTHING)))}</code>",
-        "Started": _date((run.path / "config.json").stat().st_mtime),
-        "Last record": _date(run.metrics.stat().st_mtime),
-        "Training and evaluation": _duration(final["seconds"]) if final else f"unfinished, {progress(run)}",
+        "Started": date_of((run.path / "config.json").stat().st_mtime),
+        "Last record": date_of(run.metrics.stat().st_mtime),
+        "Training and evaluation": duration_of(final["seconds"]) if final else f"unfinished, {progress(run)}",
         "Device": escape(_hardware(document) or NOTHING),
         "Versions": escape(", ".join(f"{name} {number}" for name, number in document["versions"].items())),
         "Commit": escape(run.commit or NOTHING),
@@ -192,11 +205,11 @@ def _hardware(document: Mapping[str, Any]) -> str:
     return ", ".join(f"{words.get(key, '')}{document[key]}" for key in HARDWARE if document.get(key))
 
 
-def _date(seconds: float) -> str:
+def date_of(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def _duration(seconds: float) -> str:
+def duration_of(seconds: float) -> str:
     minutes, hours = seconds / 60, seconds / 3600
     if hours >= 1:
         return f"{hours:.1f} h"

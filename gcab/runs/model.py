@@ -6,20 +6,22 @@ sentence; entries it does not know are left alone. tests/teaching/models holds a
 """
 
 import contextlib
+import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import safetensors.torch
 from safetensors import SafetensorError
-from torch import Tensor
 
 from gcab.errors import GcabError
 from gcab.records import FileRecord, flaws, model_flaws
 from gcab.runs.files import saving, sha256, sync_folder, write_bytes, write_json
 from gcab.version import VERSION
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FORMAT = 1
 GENERATION = "generation-"  # of a folder that holds several models, see gcab/classifier/model_folder.py
@@ -29,8 +31,10 @@ class DamagedError(GcabError):
     """A model is not as it was saved, unlike one that is only not for this reader or this version to read."""
 
 
-def save_model(folder: Path, description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+def save_model(folder: Path, description: Mapping[str, Any], tensors: "Mapping[str, Tensor]") -> None:
     """Replace the model in `folder` as a whole: a reader finds the old one or the new one."""
+    import safetensors.torch  # with torch, which whoever only reads descriptions need not wait for
+
     require_utf8(folder)
     folder = folder.resolve()
     if folder.exists() and not folder.is_dir():
@@ -61,8 +65,10 @@ def save_model(folder: Path, description: Mapping[str, Any], tensors: Mapping[st
         shutil.rmtree(old, ignore_errors=True)
 
 
-def load_model(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def load_model(folder: Path) -> "tuple[dict[str, Any], dict[str, Tensor]]":
     """The description and the tensors, checked against each other."""
+    import safetensors.torch
+
     description = read_description(folder)
     weights = folder / "weights.safetensors"
     with reading(folder):
@@ -84,6 +90,14 @@ def read_description(folder: Path) -> dict[str, Any]:
             "use the version that wrote it."
         )
     return description
+
+
+def digest_of(description: Mapping[str, Any]) -> str:
+    """What tells a model from every other: the sum of its weights, and after a change its names and changes, too."""
+    if not description.get("changes"):
+        return str(description["weights"])
+    told = [description[name] for name in ("weights", "tasks", "changes")]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
 def require_sound(folder: Path, description: dict[str, Any]) -> dict[str, Any]:

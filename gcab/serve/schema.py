@@ -51,7 +51,9 @@ class Model(Shape):
     bytes: int
     stores_images: bool = Field(description="Whether photos that it learns from stay in the model.")
     can_undo: bool
-    undoes: Literal["task", "distillation", "forgetting"] | None = Field(description="What an undo would take back.")
+    undoes: Literal["task", "distillation", "forgetting", "renaming", "joining"] | None = Field(
+        description="What an undo would take back."
+    )
     can_teach: bool
     limits: Bounds
 

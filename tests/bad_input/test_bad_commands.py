@@ -66,7 +66,7 @@ def test_the_nearest_name_is_offered(
         ([*TRAIN, "--scenario.validation", "1.5"], "scenario.validation is 1.5: give a share from 0 to below 1."),
         (["train", "digits/11"], "10 classes cannot be split into 11 tasks: ask for 10 tasks or fewer."),
         (["train", "digits/11", "--dry-run"], "10 classes cannot be split into 11 tasks"),
-        ([*TRAIN, "--device", "tpu"], "unknown device 'tpu': give auto, cpu, cuda or cuda:N."),
+        ([*TRAIN, "--device", "tpu"], "unknown device 'tpu': give auto, cpu, cuda, cuda:N or mps."),
         ([*TRAIN, "--device", "meta"], "device 'meta' is not supported"),
         ([*TRAIN, "--device", "cuda:99"], "device 'cuda:99' was asked for, but torch"),
         (["list", "method"], "'methods', 'scenarios', 'datasets'"),

@@ -161,7 +161,7 @@ def test_a_damaged_model_says_how_to_go_back(model: Path, capsys: pytest.Capture
     for verb in ("info", "audit"):
         assert said(capsys, verb, model, code=2).endswith(f"'gcab undo {model}' goes back to generation 1.")
     said(capsys, "undo", model)
-    assert "2 classes in 1 tasks" in said(capsys, "info", model)
+    assert "2 classes in 1 task;" in said(capsys, "info", model)
 
 
 def test_audit_for_people(model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ import contextlib
 import errno
 import functools
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,16 +13,13 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.interruptions import KilledError, interrupt
 
 import gcab
 from gcab.classifier.model_folder import ModelFolder
 from gcab.errors import GcabError
 from gcab.runs.model import load_model, read_description, save_model
 from gcab.version import VERSION
-
-
-class KilledError(BaseException):
-    """Stands for a process that ends here."""
 
 
 def saver(name: str) -> Callable[[Path], None]:
@@ -261,28 +257,6 @@ def test_a_lock_may_be_taken_inside_its_own(tmp_path: Path) -> None:
             taught(tmp_path / "m", "two")
         folder.write(saver("two"))
     assert folder.undo() == 1
-
-
-def interrupt(monkeypatch: pytest.MonkeyPatch, moment: int, failure: BaseException) -> Callable[[], bool]:
-    """Let the given call of those that reach the disk fail, counted from 1; says whether it came to that."""
-    calls = 0
-
-    def counted(intact: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **named: Any) -> Any:
-            nonlocal calls
-            calls += 1
-            if calls == moment:
-                raise failure
-            return intact(*arguments, **named)
-
-        return call
-
-    monkeypatch.setattr(os, "fsync", counted(os.fsync))
-    for name in ("rename", "replace"):
-        monkeypatch.setattr(Path, name, counted(getattr(Path, name)))
-    if isinstance(failure, KilledError):
-        monkeypatch.setattr(shutil, "rmtree", counted(shutil.rmtree))
-    return lambda: calls >= moment
 
 
 def refusal(act: Callable[[], object]) -> str:

@@ -4,7 +4,7 @@
  * @typedef {{index: number, classes: string[], accuracy: number | null, held_out: number}} Task
  * @typedef {{name: string, version: string, method: string, generation: number | null, digest: string, image_size: number,
  *   classes: {name: string, task: number}[], tasks: Task[], capacity: {input?: number, hidden?: number}, bytes: number,
- *   stores_images: boolean, can_undo: boolean, undoes: "task" | "distillation" | "forgetting" | null, can_teach: boolean,
+ *   stores_images: boolean, can_undo: boolean, undoes: "task" | "distillation" | "forgetting" | "renaming" | "joining" | null, can_teach: boolean,
  *   limits: {body_bytes: number, archive_bytes: number, pixels: number, batch: number}}} Model
  * @typedef {{label: string, note?: string, share: number, strong?: boolean}} Bar
  */
@@ -253,5 +253,7 @@ export function undoing(what, task) {
       warning: "The model forgets no class, but is larger and slower again, with a pass for every task.",
     },
     forgetting: { name: "forgetting", before: "it forgot a class", warning: "The model knows the class again that it forgot." },
+    renaming: { name: "renaming", before: "a class was renamed", warning: "The class has its name from before again." },
+    joining: { name: "joining", before: "two classes were joined", warning: "The model tells the two classes apart again." },
   }[what];
 }

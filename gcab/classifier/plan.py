@@ -1,0 +1,93 @@
+"""What a lesson would be, without learning it: nothing is written, and a few photos tell how long it would take."""
+
+import time
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Unpack
+
+import torch
+
+from gcab.classifier.learner import ContinualClassifier
+from gcab.classifier.lesson import Lesson, Material
+from gcab.classifier.model_folder import ModelFolder
+from gcab.classifier.photos import Photos
+from gcab.classifier.teaching import HELD_OUT, Wishes, files_of, new_learner, stored_learner
+from gcab.config import RunConfig
+from gcab.data.tasks import TaskImages
+
+TRIED = 8  # photos of each class that tell how long all would take
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `teach` would do."""
+
+    model: str
+    generation: int  # that it would write
+    classes: tuple[str, ...]  # new ones
+    again: tuple[str, ...]  # known before, with more photos
+    photos: dict[str, int]  # of each class
+    held_out: int
+    skipped: tuple[str, ...]  # a sentence for each photo that cannot be read
+    image_size: int
+    method: str
+    epochs: int  # at most
+    device: str
+    estimated_seconds: float
+
+
+def plan(model: str | Path, photos: str | Path, **wishes: Unpack[Wishes]) -> Plan:
+    """Refuse what `teach` would refuse, else say what it would do."""
+    folder = ModelFolder(model)
+    folder.check_writable()
+    files, names = files_of(photos, wishes.get("labels"))
+    known = folder.generation is not None
+    learner = stored_learner(folder.path, wishes) if known else new_learner(files, wishes)
+    started = time.monotonic()
+    found = Photos.read(files, names, learner.image_size, wishes.get("skip_unreadable", False))
+    reading = time.monotonic() - started
+    config, material = learner.material(found.pixels, found.labels, wishes.get("held_out", HELD_OUT))
+    lesson, seconds = estimate(learner, config, material, wishes.get("patience"))
+    return Plan(
+        model=str(folder.path),
+        generation=(folder.generation or 0) + 1,
+        classes=material.task.names,
+        again=tuple(material.again.values()),
+        photos=dict(Counter(found.labels)),
+        held_out=len(material.places),
+        skipped=found.unreadable,
+        image_size=config.scenario.image_size,
+        method=config.method,
+        epochs=lesson.planned,
+        device=str(learner.device),
+        estimated_seconds=round(reading + seconds, 1),
+    )
+
+
+def estimate(
+    learner: ContinualClassifier, config: RunConfig, material: Material, patience: int | None
+) -> tuple[Lesson, float]:
+    """A lesson of a few photos, and the seconds that all would take; beside what each photo costs, some are fixed."""
+    times, trials = list[float](), list[Lesson]()
+    for count in (1, TRIED):
+        some = replace(material, train=first_of_each(material.train, count))
+        started = time.perf_counter()
+        trials.append(learner.lesson_of(config, some, patience))
+        times.append(time.perf_counter() - started)
+    (one, few), lesson, every = (
+        (len(trial.material.train.labels) for trial in trials),
+        trials[-1],
+        material.train.labels,
+    )
+    each = max(0.0, times[1] - times[0]) / max(1, few - one)
+    training = (lesson.estimate() + lesson.estimate_ending()) * len(every) / few
+    return lesson, times[0] + each * (len(every) - one) + training
+
+
+def first_of_each(images: TaskImages, count: int) -> TaskImages:
+    """So many images of every class, or all there are."""
+    chosen = torch.zeros(len(images.labels), dtype=torch.bool)
+    for label in images.labels.unique():
+        chosen[(images.labels == label).nonzero().flatten()[:count]] = True
+    return images.where(chosen)

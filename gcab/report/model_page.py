@@ -1,0 +1,241 @@
+"""One HTML file about a model in use: what it knows about itself, and what labelled photos say where there are some."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from html import escape
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from gcab.report import model_figures
+from gcab.report.report import card, date_of, figure_section
+from gcab.report.tables import MEGABYTE, NOTHING, Table
+from gcab.runs.files import write_bytes
+from gcab.version import VERSION
+
+GAP = 10.0  # points between confidence and accuracy from which a warning is due
+FALLEN = 15.0  # points that a lesson may lose without one
+
+Facts = Mapping[str, Any]  # `gcab.classifier.overview.overview`, with "history", "confusion" and "parts"
+Measured = Mapping[str, Any]  # `gcab.classifier.testing.measure`
+
+
+def write_model_page(facts: Facts, measured: Measured | None, out: Path) -> Path:
+    """Fill the template with what there is and write it where asked."""
+    template = resources.files("gcab.report")
+    page = Template(template.joinpath("model.html").read_text("utf-8")).substitute(
+        title=escape(Path(facts["model"]).name),
+        style=template.joinpath("style.css").read_text("utf-8"),
+        lead=escape(_lead(facts, measured)),
+        warnings="\n".join(f'<p class="warning">{escape(text)}</p>' for text in warnings_of(facts, measured)),
+        cards="\n".join(_cards(facts, measured)),
+        lessons_figure=_lessons_figure(facts, measured),
+        lessons_table=_lessons(facts, measured).html(),
+        confusion_figure=_confusion(facts, measured),
+        classes_table="" if measured is None else f"<section><h2>Classes</h2>{_classes(measured).html()}</section>",
+        calibration_figure=_calibration(facts, measured),
+        least_sure="" if measured is None else _least_sure(measured),
+        parts_table=_parts(facts, measured).html(),
+        history_table=_history(facts["history"]).html(),
+        date=date_of(datetime.now(UTC).timestamp()),
+        version=VERSION,
+    )
+    write_bytes(out, page.encode())
+    return out
+
+
+def estimate_now(facts: Facts) -> float | None:
+    """Accuracy over all classes to expect now, from what is known of each lesson; None where nothing is."""
+    known = [(task["classes"], task["now"]) for task in facts["tasks"] if task["now"] is not None and task["classes"]]
+    if not known or len(known) < sum(task["classes"] > 0 for task in facts["tasks"]):
+        return None
+    return float(sum(count * value for count, value in known) / sum(count for count, _ in known))
+
+
+def warnings_of(facts: Facts, measured: Measured | None) -> list[str]:
+    """What nobody should overlook."""
+    found = []
+    for task in facts["tasks"][:-1]:
+        then, now = task["accuracy"], task["now"]
+        if then is not None and now is not None and then - now > FALLEN:
+            found.append(f"Lesson {task['index']} had {then:.0f} % when it was learned, and about {now:.0f} % now.")
+    if measured is not None and abs(measured["confidence"] - measured["accuracy"]) > GAP:
+        found.append(
+            f"The model is {measured['confidence']:.0f} % sure on average and right {measured['accuracy']:.0f} % of "
+            "the time: its confidence does not hold for these photos."
+        )
+    if not facts["calibration"]["images"]:
+        found.append("The model is not calibrated: its last change had no held-out photos.")
+    return found
+
+
+def _lead(facts: Facts, measured: Measured | None) -> str:
+    lessons = _counted(len(facts["tasks"]), "lesson")
+    opening = f"{_counted(facts['classes'], 'class')}, learned in {lessons} with {facts['method']}."
+    if measured is not None:
+        strange = sum(measured["strange"].values())
+        others = f" Beside them: {_counted(strange, 'photo')} of classes it does not know." if strange else ""
+        photos = _counted(measured["photos"], "labelled photo")
+        told = f"It names {measured['accuracy']:.1f} % of {photos} correctly"
+        return f"{opening} {told}, choosing among all classes.{others}"
+    now = estimate_now(facts)
+    if now is None:
+        return f"{opening} What it is worth now, labelled photos would tell: gcab test."
+    return (
+        f"{opening} It should name about {now:.0f} % of new photos correctly, choosing among all classes: an estimate "
+        "from the sums it keeps, as the photos of earlier lessons are gone."
+    )
+
+
+def _cards(facts: Facts, measured: Measured | None) -> list[str]:
+    now, calibration = estimate_now(facts), facts["calibration"]
+    if measured is not None:
+        first = card(
+            "Accuracy",
+            f"{measured['accuracy']:.1f}",
+            f"per cent of {_counted(measured['photos'], 'photo')} named right.",
+        )
+        error = 100 * measured["calibration_error"]
+        second = card("Calibration error", f"{error:.1f}", "points between confidence and accuracy, on these photos.")
+    else:
+        about = NOTHING if now is None else f"~{now:.0f}"
+        first = card("Accuracy now", about, "per cent of new photos that should be named right: an estimate.")
+        error = calibration["expected_calibration_error"]
+        told = NOTHING if error is None else f"{100 * error:.1f}"
+        second = card("Calibration error", told, "points between confidence and accuracy, on held-out photos.")
+    size, stored = facts["bytes"]["model"] / MEGABYTE, facts["images"]["count"]
+    return [
+        first,
+        second,
+        card("Size", f"{size:.1f} <small>MB</small>", "of the model; generations kept for undo come on top."),
+        card("Images stored", str(stored), "training photos that are in the model."),
+    ]
+
+
+def _series(facts: Facts, measured: Measured | None) -> dict[str, Sequence[float | None]]:
+    found: dict[str, Sequence[float | None]] = {
+        "when learned, held-out photos": [task["accuracy"] for task in facts["tasks"]],
+        "now, estimated": [task["now"] for task in facts["tasks"]],
+    }
+    if measured is not None:
+        found["now, these photos"] = measured["lessons"]
+    return {name: values for name, values in found.items() if any(value is not None for value in values)}
+
+
+def _lessons_figure(facts: Facts, measured: Measured | None) -> str:
+    series = _series(facts, measured)
+    if not series:
+        return ""
+    caption = "Per cent of photos of each lesson that are named right among all classes known at the time."
+    return figure_section("lessons", "Accuracy by lesson", caption, model_figures.lessons(series))
+
+
+def _lessons(facts: Facts, measured: Measured | None) -> Table:
+    columns = ["lesson", "learned", "classes", "photos", "held out", "then", "now, estimated"]
+    rows = []
+    for place, task in enumerate(facts["tasks"]):
+        when = NOTHING if task["when"] is None else task["when"][:10]
+        numbers = [NOTHING if task[name] is None else str(task[name]) for name in ("classes", "images", "held_out")]
+        row = [f"{task['index']}: {_named(task['names'])}", when, *numbers, percent(task["accuracy"])]
+        row.append(percent(task["now"]))
+        rows.append([*row, *([] if measured is None else [percent(measured["lessons"][place])])])
+    note = "The estimate of the newest lesson is what was measured; of earlier ones it follows from the eye's sums."
+    return Table("Lessons", [*columns, *([] if measured is None else ["these photos"])], rows, note)
+
+
+def _confusion(facts: Facts, measured: Measured | None) -> str:
+    names = [name for task in facts["tasks"] for name in task["names"]]
+    classes = [task["classes"] for task in facts["tasks"]]
+    if measured is not None:
+        totals = [max(1, sum(row)) for row in measured["confusion"]]
+        empty = float("nan")
+        shares = [
+            [100 * value / total if sum(row) else empty for value in row]
+            for row, total in zip(measured["confusion"], totals, strict=True)
+        ]
+        caption = "Per cent of the photos of each class (row) that are taken for each class (column)."
+        title = "Measured on these photos"
+    elif facts["confusion"] is not None:
+        shares, title = facts["confusion"], "Estimated from the eye's sums"
+        caption = (
+            "What the eye alone should take new photos of each class (row) for (column). The network's opinions, where "
+            "the model has one, are not in it."
+        )
+    else:
+        return ""
+    figure = model_figures.confusion(shares, names, classes, title)
+    return figure_section("confusion", "What is taken for what", caption, figure)
+
+
+def _classes(measured: Measured) -> Table:
+    names = measured["names"]
+    rows = [
+        [
+            entry["name"],
+            str(entry["photos"]),
+            percent(entry["accuracy"]),
+            str(entry["named"]),
+            NOTHING if entry["taken_for"] is None else names[entry["taken_for"]],
+        ]
+        for entry in sorted(measured["classes"], key=lambda entry: (entry["accuracy"] is None, entry["accuracy"] or 0))
+    ]
+    columns = ["class", "photos", "right", "named so", "else mostly taken for"]
+    return Table("Classes", columns, rows, "From the class that is recognised least often to the surest.")
+
+
+def _calibration(facts: Facts, measured: Measured | None) -> str:
+    curve = facts["calibration"].get("curve") if measured is None else measured["curve"]
+    if not curve:
+        return ""
+    whose = "held-out photos of the newest lesson" if measured is None else "these photos"
+    caption = f"How often the model is right where it is so sure, on {whose}. Below the line it is too sure."
+    return figure_section("calibration", "Calibration", caption, model_figures.calibration(curve))
+
+
+def _least_sure(measured: Measured) -> str:
+    """Names of photos, as someone has to look at them; the page holds no image."""
+    if not measured["least_sure"]:
+        return ""
+    rows = [
+        [photo["file"], photo["label"], f"{100 * photo['probability']:.1f} %", photo["guess"]]
+        for photo in measured["least_sure"]
+    ]
+    table = Table("", ["photo", "class", "probability of it", "taken for"], rows, "A wrong label is often among these.")
+    return f"<section><h2>Photos it is least sure of</h2>{table.html()}</section>"
+
+
+def _parts(facts: Facts, measured: Measured | None) -> Table:
+    alone = {} if measured is None else measured["parts"]
+    rows = [[part["part"], f"{part['bytes']:,}", percent(alone.pop(part["knows"], None))] for part in facts["parts"]]
+    rows += [[name, NOTHING, percent(value)] for name, value in alone.items()]
+    note = (
+        "" if measured is None else "Alone: what a part would reach on these photos if it decided without the others."
+    )
+    columns = ["part", "bytes", *([] if measured is None else ["alone"])]
+    return Table("Parts", columns, [row[: len(columns)] for row in rows], note)
+
+
+def _history(events: Sequence[Mapping[str, Any]]) -> Table:
+    rows = []
+    for event in events:
+        learned = event["what"] == "learned"
+        about = _named([*event["names"], *event["again"]]) if learned else event["text"]
+        when = NOTHING if event["when"] is None else event["when"][:16].replace("T", " ")
+        what = f"lesson {event['lesson']}" if learned else event["what"]
+        rows.append([f"{what}: {about}", when, str(event["classes"])])
+    return Table("History", ["what", "when", "classes then"], rows)
+
+
+def _counted(count: int, what: str) -> str:
+    ending = "es" if what.endswith("s") else "s"
+    return f"{count} {what}{ending * (count != 1)}"
+
+
+def _named(names: Sequence[str], shown: int = 6) -> str:
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more
+
+
+def percent(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.1f} %"
