@@ -1,7 +1,9 @@
 """What holds for all tests: the summary counts those that no browser could run."""
 
+import gc
 import sys
 from collections.abc import Iterator
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,35 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     count = sum(MISSING in str(report.longrepr) for report in skipped)
     if count:
         terminalreporter.write_line(f"{count} tests skipped for want of a browser: make browser installs Chromium")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def small_change() -> Iterator[None]:
+    """Tiny runs without what costs them as much as their training, and has no part in any result."""
+    import torch
+
+    from gcab.model import eye
+    from gcab.runs import environment
+
+    with pytest.MonkeyPatch.context() as patch:
+        for accelerator in (torch.cuda, torch.xpu, torch.mtia):
+            if not accelerator.is_available():  # torch would format the stack at every seed, for when it is
+                patch.setattr(accelerator, "manual_seed_all", lambda _: None)
+        patch.setattr(environment, "_commit", cache(environment._commit))  # which asks git
+        patch.setattr(eye, "CHUNK", 100)  # the few features of a tiny model fit a cache
+        gc.collect()
+        gc.freeze()  # so that collections look at what tests make, not at all of torch
+        yield
+
+
+@pytest.fixture(scope="module")
+def rough_embedding() -> Iterator[None]:
+    """The fewest steps that a t-SNE may take, for pictures whose points nobody looks at."""
+    from sklearn import manifold
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifold, "TSNE", partial(manifold.TSNE, max_iter=250))
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -264,7 +264,7 @@ def test_the_seed_alone_decides_the_initial_weights(case: Case, tmp_path: Path) 
 
 @pytest.mark.parametrize("case", PROFILES, ids=str)
 def test_every_method_learns(case: Case) -> None:
-    changes = {"training.epochs": 25, "training.lr": 5e-3, "training.warmup_epochs": 0}
+    changes = {"training.epochs": 15, "training.lr": 1e-2, "training.warmup_epochs": 0}
     unaltered = {"encoder.drop_path": 0.0, "augment.flip": False, "augment.crop": "none"}
     config = case.config(changes=changes | unaltered)
     method, data = build_method(config), data_for(config)
