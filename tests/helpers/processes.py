@@ -8,23 +8,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-COMMAND = (sys.executable, "-m", "gcab")
+from helpers.prepared import Program
+
 TESTS = Path(__file__).parents[1]
 LIMIT = 1800  # seconds; only a hanging program takes that long, however busy the machine is
 
 
 def gcab(*arguments: str | Path, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run a command, as a person would, and wait for it; what it runs is measured where tests call it themselves."""
-    command = [*COMMAND, *map(str, arguments)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LIMIT, env=unmeasured())
+    with start(*arguments, folder=folder) as program:
+        out, errors = program.communicate(LIMIT)
+    return subprocess.CompletedProcess(arguments, program.wait(), out, errors)
 
 
-def start(*arguments: str | Path, folder: Path | None = None) -> subprocess.Popen[str]:
+def start(*arguments: str | Path, folder: Path | None = None) -> Program:
     """Run a command without waiting for it."""
-    command = [*COMMAND, *map(str, arguments)]
-    return subprocess.Popen(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=unmeasured()
-    )
+    return Program(list(map(str, arguments)), folder, unmeasured())
 
 
 def environment() -> dict[str, str]:
