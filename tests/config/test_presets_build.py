@@ -9,6 +9,7 @@ from gcab.data.registry import DATASETS, SCENARIOS, dataset
 from gcab.data.scenario import Scenario
 from gcab.data.tasks import Task
 from gcab.methods.registry import methods
+from gcab.model.encoder import Encoder
 from gcab.profiles import PROFILES
 
 NAMES = (*SCENARIOS, "folder/2")
@@ -39,6 +40,9 @@ def test_every_preset_builds(name: str, method: str, profile: str) -> None:
 def check_network(config: RunConfig, tasks: tuple[Task, ...]) -> None:
     method, size = meta_method(config, tasks), config.scenario.image_size
     assert all(value.is_meta for value in method.state_dict().values() if value.numel() > 1)
+    for module in method.modules():
+        if isinstance(module, Encoder):
+            del module.blocks[1:-1]  # images pass each as they pass the last, and on this device slowly
     with torch.inference_mode():
         logits = method.predict(torch.empty(2, 3, size, size, device="meta"))
     assert logits.shape == (2, sum(task.classes for task in tasks))

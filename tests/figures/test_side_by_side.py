@@ -2,14 +2,12 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from helpers.processes import LIMIT
+from helpers.processes import LIMIT, start
 from helpers.recipes import SHORT, jobs_of, made
 from helpers.settings import FEW_FEATURES, set_flags
 
@@ -65,17 +63,11 @@ def test_one_that_fails_does_not_stop_the_others(tmp_path: Path, capfd: pytest.C
 )
 def test_no_run_outlives_the_command(tmp_path: Path, who: str, how: signal.Signals, code: int, end: str) -> None:
     arguments = figure("--runs", tmp_path / "runs", "--epochs", 500, "--at-once", 2)
-    program = subprocess.Popen(
-        [sys.executable, "-m", "gcab", *arguments],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    program = start(*arguments, folder=tmp_path)
     logs = [job.path / "metrics.jsonl" for job in jobs_of("embedding", tmp_path / "runs", "digits/2", epochs=500)]
     wait_until(lambda: all(log.exists() and log.stat().st_size > 0 for log in logs), "both runs train")
     os.kill(program.pid if who == "command" else holder(logs[0]), how)
-    text, _ = program.communicate(timeout=LIMIT)  # whatever any of its processes says, to the end of the last
+    text = "".join(program.communicate(timeout=LIMIT))  # whatever any of its processes says, to the end of the last
     assert program.returncode == code
     wait_until(lambda: not any(map(held, logs)), "nobody holds the runs")
     assert end in text

@@ -4,6 +4,7 @@
 """
 
 import atexit
+import fcntl
 import importlib
 import json
 import os
@@ -13,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -26,11 +28,23 @@ LOADED = ("torch._dynamo", "sklearn.datasets", "gcab.runs.experiment", "gcab.cla
 class Program:
     """What tests need of `subprocess.Popen`, for `python -m gcab ...`."""
 
-    def __init__(self, arguments: Sequence[str], folder: Path | None, environment: Mapping[str, str]) -> None:
-        folder = folder or Path.cwd()
-        order = {"arguments": list(arguments), "folder": str(folder), "environment": dict(environment)}
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        folder: Path | None,
+        environment: Mapping[str, str],
+        terminal: int | None = None,
+    ) -> None:
+        """In a terminal it has a session of its own, and all that it prints appears there."""
+        order = {
+            "arguments": list(arguments),
+            "folder": str(folder or Path.cwd()),
+            "environment": dict(environment),
+            "terminal": terminal is not None,
+        }
         readers, writers = zip(*(os.pipe() for _ in range(3)), strict=True)
-        socket.send_fds(started(), [json.dumps(order).encode() + b"\n"], writers)
+        given = writers if terminal is None else (terminal, terminal, writers[-1])
+        socket.send_fds(started(), [json.dumps(order).encode() + b"\n"], given)
         for writer in writers:
             os.close(writer)
         self.stdout, self.stderr, self.told = (os.fdopen(reader) for reader in readers)
@@ -121,12 +135,15 @@ def carry_out(order: dict[str, Any], out: int, errors: int, told: int) -> None:
         _, status = os.waitpid(process, 0)
         os.write(told, f"{os.waitstatus_to_exitcode(status)}\n".encode())
         os._exit(0)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for file, place in ((nothing, 0), (out, 1), (errors, 2)):
+    given = out if order["terminal"] else os.open(os.devnull, os.O_RDONLY)
+    for place, file in enumerate((given, out, errors)):
         os.dup2(file, place)
+    for file in {given, out, errors, told}:
         os.close(file)
-    os.close(told)
-    sys.stdout = os.fdopen(1, "w", closefd=False)
+    if order["terminal"]:
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    sys.stdout = os.fdopen(1, "w", buffering=1 if order["terminal"] else -1, closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
     os.chdir(order["folder"])
     os.environ.clear()
