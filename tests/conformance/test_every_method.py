@@ -45,7 +45,9 @@ class StoppedError(Exception):
     """The run was stopped from outside."""
 
 
-@pytest.fixture(scope="module", params=[*PROFILES, *SWITCHES], ids=str)
+@pytest.fixture(
+    scope="module", params=[*PROFILES, *(pytest.param(case, marks=pytest.mark.repeats) for case in SWITCHES)], ids=str
+)
 def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
     """An uninterrupted run of a case."""
     case: Case = request.param

@@ -50,6 +50,7 @@ def lesson_folder(root: Path, name: str) -> Path:
     return folder
 
 
+@pytest.mark.repeats
 def test_from_a_folder_of_photos_to_a_served_model(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,8 @@ from gcab.export.writing import LIMIT, METADATA_FILE, OUTPUTS, export_onnx
 from gcab.methods.method import state_bytes
 from gcab.version import VERSION
 
+pytestmark = pytest.mark.usefixtures("unmeasured_translation")
+
 
 @dataclass(frozen=True)
 class Sample:

@@ -29,6 +29,7 @@ def test_every_recipe_has_an_exhibit_and_stored_numbers() -> None:
     assert list(EXHIBITS) == list(RECIPES) == list(stored())
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_gives_the_stored_numbers(name: str, root: Path) -> None:
     assert differences(stored()[name], numbers_of(name, root)) == []

@@ -26,7 +26,7 @@ LOADED = ("torch._dynamo", "sklearn.datasets", "gcab.runs.experiment", "gcab.cla
 
 
 class Program:
-    """What tests need of `subprocess.Popen`, for `python -m gcab ...`."""
+    """What tests need of `subprocess.Popen`, for `python -m MODULE ...`."""
 
     def __init__(
         self,
@@ -34,9 +34,11 @@ class Program:
         folder: Path | None,
         environment: Mapping[str, str],
         terminal: int | None = None,
+        module: str = "gcab",
     ) -> None:
         """In a terminal it has a session of its own, and all that it prints appears there."""
         order = {
+            "module": module,
             "arguments": list(arguments),
             "folder": str(folder or Path.cwd()),
             "environment": dict(environment),
@@ -149,7 +151,7 @@ def carry_out(order: dict[str, Any], out: int, errors: int, told: int) -> None:
     os.environ.clear()
     os.environ.update(order["environment"])
     sys.argv[1:] = order["arguments"]
-    runpy.run_module("gcab", run_name="__main__", alter_sys=True)
+    runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -49,6 +50,21 @@ def torchrun(processes: int, *arguments: str | Path) -> subprocess.CompletedProc
     with start_ranks(processes, *arguments) as process:
         out, err = process.communicate(timeout=LIMIT)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def ranks(processes: int, *arguments: str | Path, module: str = "gcab") -> list[subprocess.CompletedProcess[str]]:
+    """What a launcher's processes do and say, without one: nobody ends the others when one fails."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    words, world = [str(argument) for argument in arguments], str(processes)
+    started = []
+    for rank in map(str, range(processes)):
+        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world, **meeting}
+        started.append(Program(words, None, {**unmeasured(), **place}, module=module))
+    said = [program.communicate(LIMIT) for program in started]
+    return [
+        subprocess.CompletedProcess(words, program.wait(), *texts) for program, texts in zip(started, said, strict=True)
+    ]
 
 
 def ranks_of(launcher: subprocess.Popen[str]) -> list[int]:
