@@ -1,11 +1,25 @@
 """What holds for all tests: the summary counts those that no browser could run."""
 
+import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
 from helpers.browser import MISSING
+
+
+@contextmanager
+def unmeasured() -> Iterator[None]:
+    """For code that is not gcab's, or that other tests run as well."""
+    measuring = sys.gettrace()
+    sys.settrace(None)
+    try:
+        yield
+    finally:
+        sys.settrace(measuring)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -14,6 +28,61 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     count = sum(MISSING in str(report.longrepr) for report in skipped)
     if count:
         terminalreporter.write_line(f"{count} tests skipped for want of a browser: make browser installs Chromium")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Measuring coverage takes a quarter of the time, which tests marked `repeats` do not need."""
+    with unmeasured() if item.get_closest_marker("repeats") else nullcontext():
+        return (yield)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def small_change() -> Iterator[None]:
+    """Tiny runs without what costs them as much as their training, and has no part in any result."""
+    import torch
+
+    from gcab.model import eye
+    from gcab.runs import environment
+
+    with pytest.MonkeyPatch.context() as patch:
+        for accelerator in (torch.cuda, torch.xpu, torch.mtia):
+            if not accelerator.is_available():  # torch would format the stack at every seed, for when it is
+                patch.setattr(accelerator, "manual_seed_all", lambda _: None)
+        patch.setattr(environment, "_commit", cache(environment._commit))  # which asks git
+        patch.setattr(eye, "CHUNK", 100)  # the few features of a tiny model fit a cache
+        gc.collect()
+        gc.freeze()  # so that collections look at what tests make, not at all of torch
+        yield
+
+
+@pytest.fixture(scope="module")
+def rough_embedding() -> Iterator[None]:
+    """The fewest steps that a t-SNE may take, for pictures whose points nobody looks at."""
+    from matplotlib.figure import Figure
+    from sklearn import manifold
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifold, "TSNE", partial(manifold.TSNE, max_iter=250))
+        patch.setattr(Figure, "savefig", unmeasured()(Figure.savefig))
+        yield
+
+
+@pytest.fixture(scope="module")
+def unmeasured_translation() -> Iterator[None]:
+    """Torch follows a program in millions of calls, each of which would cost as much again to look at."""
+    import torch.export
+    import torch.onnx
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in (
+            (torch.export, "export"),
+            (torch.export, "save"),
+            (torch.export, "load"),
+            (torch.onnx, "export"),
+        ):
+            patch.setattr(module, name, unmeasured()(getattr(module, name)))
+        yield
 
 
 @pytest.fixture(scope="module")

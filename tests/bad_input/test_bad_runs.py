@@ -160,6 +160,7 @@ def test_a_second_process_in_the_same_folder(run: Path, capsys: pytest.CaptureFi
     assert {**content(run), "lock": b""} == {**before, "lock": b""}
 
 
+@pytest.mark.usefixtures("rough_embedding")
 def test_a_report_that_cannot_be_written(run: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "page").mkdir()
     assert str(tmp_path / "page") in refusal(capsys, "report", run, "--out", tmp_path / "page")

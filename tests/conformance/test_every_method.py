@@ -45,7 +45,9 @@ class StoppedError(Exception):
     """The run was stopped from outside."""
 
 
-@pytest.fixture(scope="module", params=[*PROFILES, *SWITCHES], ids=str)
+@pytest.fixture(
+    scope="module", params=[*PROFILES, *(pytest.param(case, marks=pytest.mark.repeats) for case in SWITCHES)], ids=str
+)
 def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
     """An uninterrupted run of a case."""
     case: Case = request.param
@@ -264,7 +266,7 @@ def test_the_seed_alone_decides_the_initial_weights(case: Case, tmp_path: Path) 
 
 @pytest.mark.parametrize("case", PROFILES, ids=str)
 def test_every_method_learns(case: Case) -> None:
-    changes = {"training.epochs": 25, "training.lr": 5e-3, "training.warmup_epochs": 0}
+    changes = {"training.epochs": 15, "training.lr": 1e-2, "training.warmup_epochs": 0}
     unaltered = {"encoder.drop_path": 0.0, "augment.flip": False, "augment.crop": "none"}
     config = case.config(changes=changes | unaltered)
     method, data = build_method(config), data_for(config)

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers.processes import LIMIT, ranks_of, records, start_ranks, torchrun
+from helpers.processes import LIMIT, ranks, ranks_of, records, start_ranks, torchrun
 from helpers.settings import train_flags
 
 from gcab.cli.main import main, make_parser
@@ -52,10 +52,11 @@ def test_a_run_of_two_killed_processes_is_continued_by_three_to_the_end_of_one(
     assert launcher.returncode != 0
     assert RunFolder.open(path).final() is None
 
-    finished = torchrun(3, "-m", "gcab", *TRAIN, "--runs", tmp_path / "shared")
-    assert finished.returncode == 0, finished.stderr
-    assert finished.stdout.count("gcab  continuing: task 2") == 1
-    assert finished.stdout.count("ACC_TAG") == 1
+    finished = ranks(3, *TRAIN, "--runs", tmp_path / "shared")
+    assert [rank.returncode for rank in finished] == [0, 0, 0], [rank.stderr for rank in finished]
+    said = "".join(rank.stdout for rank in finished)
+    assert said.count("gcab  continuing: task 2") == 1
+    assert said.count("ACC_TAG") == 1
     assert RunFolder.open(path).document["device"].startswith("2 x CPU")
 
     assert main([*TRAIN, "--runs", str(tmp_path / "alone")]) == 0

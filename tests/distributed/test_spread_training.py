@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.processes import torchrun
+from helpers.processes import ranks
 from helpers.spread_runs import CASES, CPU, config_of, data_of
 
 from gcab.runs.experiment import run_experiment
@@ -18,11 +18,12 @@ RANKS = 2
 def shared_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of all runs of two processes, whose own checks have passed."""
     folder = tmp_path_factory.mktemp("shared")
-    finished = torchrun(RANKS, "-m", "helpers.spread_ranks", folder)
-    assert finished.returncode == 0, finished.stderr
+    for finished in ranks(RANKS, folder, module="helpers.spread_ranks"):
+        assert finished.returncode == 0, finished.stderr
     return folder
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize(("method", "profile"), CASES)
 def test_two_processes_have_the_losses_and_accuracies_of_one(
     shared_runs: Path, tmp_path: Path, method: str, profile: str

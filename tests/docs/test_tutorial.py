@@ -25,6 +25,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
 
 
+@pytest.mark.repeats
 @pytest.mark.usefixtures("quick")
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the tutorial asks the server with curl")
 def test_the_tutorial_works_from_an_empty_folder(tmp_path: Path) -> None:

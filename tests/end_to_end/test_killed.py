@@ -5,9 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.processes import LIMIT, gcab, records, start, without_seconds
+from helpers.commands import succeeds
+from helpers.processes import LIMIT, records, start, without_seconds
 from helpers.settings import train_flags
 
+from gcab.cli.main import main
 from gcab.runs.folder import RunFolder
 
 EPOCHS = 3
@@ -17,8 +19,7 @@ TRAIN = ["train", "digits/5", *train_flags("gcab", {"training.epochs": EPOCHS})]
 @pytest.fixture(scope="module")
 def left_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("alone")
-    done = gcab(*TRAIN, "--run", "run", folder=folder)
-    assert done.returncode == 0, done.stderr
+    assert main([*TRAIN, "--run", str(folder / "run")]) == 0
     return folder / "run"
 
 
@@ -35,14 +36,12 @@ def kill_after(epochs: int, folder: Path) -> None:
     assert process.returncode == -9
 
 
-def test_a_run_killed_at_several_moments(left_alone: Path, tmp_path: Path) -> None:
+def test_a_run_killed_at_several_moments(left_alone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
     for epochs in (1, EPOCHS + 1, 3 * EPOCHS):  # before any checkpoint; early in a task; at the end of one
         kill_after(epochs, tmp_path)
         assert records(run, "final") == []
-    done = gcab(*TRAIN, "--run", "run", folder=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "gcab  continuing: task " in done.stdout
+    assert "gcab  continuing: task " in succeeds(capsys, *TRAIN, "--run", run)
     assert without_seconds(records(run)) == without_seconds(records(left_alone))
     weights = [(path / "model" / "weights.safetensors").read_bytes() for path in (run, left_alone)]
     assert weights[0] == weights[1]

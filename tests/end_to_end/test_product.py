@@ -6,6 +6,7 @@ import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,13 @@ def lesson_folder(root: Path, name: str) -> Path:
     return folder
 
 
-def test_from_a_folder_of_photos_to_a_served_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.repeats
+def test_from_a_folder_of_photos_to_a_served_model(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Files that are optimised are looked at in tests/export; it takes as long as the translation.
+    monkeypatch.setattr(torch.onnx, "export", partial(torch.onnx.export, optimize=False))
+
     def printed(*arguments: str) -> str:
         """What a command says that succeeds; within this process, where another one would show nothing more."""
         assert main(list(arguments)) == 0
@@ -87,7 +94,7 @@ def test_from_a_folder_of_photos_to_a_served_model(folder: Path, capsys: pytest.
     assert not [tensor for tensor in stored["tensors"] if "unknown" in tensor["purpose"]]
     assert "No image is among them." in printed("audit", "birds.gcab")
 
-    said = printed("distill", "birds.gcab", "photos/week2", "--set", "options.distillation_steps=600")
+    said = printed("distill", "birds.gcab", "photos/week2", "--set", "options.distillation_steps=300")
     sizes = re.search(r"generation 3: one pass for 2 tasks, 5 classes, .* ([\d,]+) -> ([\d,]+) bytes", said)
     assert sizes is not None
     before, after = (int(size.replace(",", "")) for size in sizes.groups())
@@ -175,7 +182,6 @@ def run_with_onnxruntime(file: str, photos: list[str]) -> tuple[list[str], list[
 def served(folder: Path) -> Iterator[str]:
     """`gcab serve` in the background, ended as a person ends it."""
     with start("serve", "birds.gcab", "--port", "0", folder=folder) as process:
-        assert process.stdout is not None
         try:
             line = process.stdout.readline()
             assert line.startswith("birds (generation 3, 5 classes) is served at http://127.0.0.1:"), line

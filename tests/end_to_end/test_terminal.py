@@ -1,26 +1,21 @@
 """What a person sees in a real terminal, and what Ctrl-C does."""
 
+import fcntl
 import os
 import pty
 import re
 import select
 import signal
-import subprocess
-import sys
+import struct
+import termios
 import time
 from pathlib import Path
 
+from helpers.prepared import Program
 from helpers.processes import LIMIT, gcab, records, start, unmeasured
 from helpers.settings import train_flags
 
 TRAIN = ["train", "digits/5", *train_flags("finetune", {"training.epochs": 2}), "--run", "run"]
-# The child makes the terminal its own, so that Ctrl-C typed there reaches it as it would reach a person's program.
-IN_TERMINAL = """
-import fcntl, os, struct, sys, termios
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
-os.execv(sys.executable, [sys.executable, "-m", "gcab", *sys.argv[1:]])
-"""
 
 
 class Terminal:
@@ -28,15 +23,8 @@ class Terminal:
 
     def __init__(self, *arguments: str, folder: Path) -> None:
         self.keyboard, inside = pty.openpty()
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", IN_TERMINAL, *arguments],
-            cwd=folder,
-            stdin=inside,
-            stdout=inside,
-            stderr=inside,
-            start_new_session=True,
-            env={**unmeasured(), "TERM": "xterm-256color"},
-        )
+        fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+        self.process = Program(arguments, folder, {**unmeasured(), "TERM": "xterm-256color"}, inside)
         os.close(inside)
         self.shown = ""
 
@@ -55,7 +43,8 @@ class Terminal:
         while self.read():
             pass
         os.close(self.keyboard)
-        return self.process.wait(LIMIT)
+        with self.process as process:
+            return process.wait(LIMIT)
 
 
 def plain(shown: str) -> str:

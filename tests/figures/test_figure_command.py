@@ -32,7 +32,7 @@ from gcab.paper.timing import time_models
 from gcab.runs.experiment import load_data, run_experiment
 from gcab.runs.folder import RunFolder, find_runs
 
-pytestmark = pytest.mark.usefixtures("small_eyes")
+pytestmark = pytest.mark.usefixtures("small_eyes", "rough_embedding")
 
 KINDS = ("json", "md", "png", "svg")
 FLAGS = set_flags(SHORT)

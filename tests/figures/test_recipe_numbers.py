@@ -11,7 +11,7 @@ from helpers.recipes import EXPECTED, LOSS_TOLERANCE, POINTS, differences, numbe
 from gcab.paper.exhibits import EXHIBITS
 from gcab.paper.recipes import RECIPES
 
-pytestmark = pytest.mark.usefixtures("small_eyes")
+pytestmark = pytest.mark.usefixtures("small_eyes", "rough_embedding")
 
 
 def stored() -> dict[str, Any]:
@@ -29,6 +29,7 @@ def test_every_recipe_has_an_exhibit_and_stored_numbers() -> None:
     assert list(EXHIBITS) == list(RECIPES) == list(stored())
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_gives_the_stored_numbers(name: str, root: Path) -> None:
     assert differences(stored()[name], numbers_of(name, root)) == []

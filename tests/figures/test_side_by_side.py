@@ -2,14 +2,12 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from helpers.processes import LIMIT
+from helpers.processes import LIMIT, start
 from helpers.recipes import SHORT, jobs_of, made
 from helpers.settings import FEW_FEATURES, set_flags
 
@@ -17,7 +15,7 @@ from gcab.cli.main import main
 from gcab.paper.jobs import chosen
 from gcab.runs.folder import RunFolder, find_runs
 
-pytestmark = pytest.mark.usefixtures("small_eyes")
+pytestmark = pytest.mark.usefixtures("small_eyes", "rough_embedding")
 
 SETTINGS = set_flags({**SHORT, **FEW_FEATURES})
 
@@ -67,17 +65,11 @@ def test_no_run_outlives_the_command(
     tmp_path: Path, who: str, how: signal.Signals, epochs: int, code: int, end: str
 ) -> None:
     arguments = figure("--runs", tmp_path / "runs", "--epochs", epochs, "--at-once", 2, "--tries", 1)
-    program = subprocess.Popen(
-        [sys.executable, "-m", "gcab", *arguments],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    program = start(*arguments, folder=tmp_path)
     logs = [job.path / "metrics.jsonl" for job in jobs_of("embedding", tmp_path / "runs", "digits/2", epochs=epochs)]
     wait_until(lambda: all(log.exists() and log.stat().st_size > 0 for log in logs), "both runs train")
     os.kill(program.pid if who == "command" else holder(logs[0]), how)
-    text, _ = program.communicate(timeout=LIMIT)  # whatever any of its processes says, to the end of the last
+    text = "".join(program.communicate(timeout=LIMIT))  # whatever any of its processes says, to the end of the last
     assert program.returncode == code
     wait_until(lambda: not any(map(held, logs)), "nobody holds the runs")
     assert end in text

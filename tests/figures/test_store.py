@@ -13,7 +13,7 @@ from gcab.paper.publishing import publish
 from gcab.paper.store import store_of, usual_name
 from gcab.runs.folder import RunFolder, find_runs
 
-pytestmark = pytest.mark.usefixtures("small_eyes")
+pytestmark = pytest.mark.usefixtures("small_eyes", "rough_embedding")
 
 
 @pytest.fixture(scope="module")

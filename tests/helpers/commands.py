@@ -7,7 +7,7 @@ import pytest
 from gcab.cli.main import main
 from helpers.settings import train_flags
 
-QUICK = train_flags("finetune", {"training.epochs": 1})
+QUICK = train_flags("finetune", {"training.epochs": 1, "training.batch_size": 64})
 DIGITS = ["train", "digits/2", *QUICK]
 
 

@@ -2,29 +2,29 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-COMMAND = (sys.executable, "-m", "gcab")
+from helpers.prepared import Program
+
 TESTS = Path(__file__).parents[1]
 LIMIT = 1800  # seconds; only a hanging program takes that long, however busy the machine is
 
 
 def gcab(*arguments: str | Path, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run a command, as a person would, and wait for it; what it runs is measured where tests call it themselves."""
-    command = [*COMMAND, *map(str, arguments)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LIMIT, env=unmeasured())
+    with start(*arguments, folder=folder) as program:
+        out, errors = program.communicate(LIMIT)
+    return subprocess.CompletedProcess(arguments, program.wait(), out, errors)
 
 
-def start(*arguments: str | Path, folder: Path | None = None) -> subprocess.Popen[str]:
+def start(*arguments: str | Path, folder: Path | None = None) -> Program:
     """Run a command without waiting for it."""
-    command = [*COMMAND, *map(str, arguments)]
-    return subprocess.Popen(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=unmeasured()
-    )
+    return Program(list(map(str, arguments)), folder, unmeasured())
 
 
 def environment() -> dict[str, str]:
@@ -50,6 +50,21 @@ def torchrun(processes: int, *arguments: str | Path) -> subprocess.CompletedProc
     with start_ranks(processes, *arguments) as process:
         out, err = process.communicate(timeout=LIMIT)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def ranks(processes: int, *arguments: str | Path, module: str = "gcab") -> list[subprocess.CompletedProcess[str]]:
+    """What a launcher's processes do and say, without one: nobody ends the others when one fails."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    words, world = [str(argument) for argument in arguments], str(processes)
+    started = []
+    for rank in map(str, range(processes)):
+        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world, **meeting}
+        started.append(Program(words, None, {**unmeasured(), **place}, module=module))
+    said = [program.communicate(LIMIT) for program in started]
+    return [
+        subprocess.CompletedProcess(words, program.wait(), *texts) for program, texts in zip(started, said, strict=True)
+    ]
 
 
 def ranks_of(launcher: subprocess.Popen[str]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Whole experiments small enough for a fraction of a second: six classes, three tasks, images of 8x8 pixels."""
+"""Whole experiments small enough for a fraction of a second: six classes, two or three tasks, images of 8x8 pixels."""
 
 import gc
 import weakref
@@ -27,7 +27,13 @@ CPU = torch.device("cpu")
 CLASSES = tuple(f"shape {label}" for label in range(6))
 IMAGE_SIZE = 8
 BUFFER = 7  # images, for methods that store some
-BUDGETS = {"buffer": BUFFER, "distillation_steps": 20, "features": 64}  # of methods that have such an option
+BUDGETS = {  # of methods that have such an option
+    "buffer": BUFFER,
+    "distillation_steps": 20,
+    "features": 64,
+    "anchor_steps": 10,
+    "memory_steps": 5,
+}
 TOGETHER = 4  # options that are changed at once
 EYE = 64  # features, where a profile has an eye
 SMALL: dict[str, Any] = {
@@ -52,6 +58,7 @@ class Case:
     method: str
     profile: str
     changes: dict[str, Any] = field(default_factory=dict)
+    scenario: str = "digits/3"
 
     def __str__(self) -> str:
         change = "".join(f"-{key.removeprefix('options.')}-{value}" for key, value in self.changes.items())
@@ -63,7 +70,7 @@ class Case:
         if "options.eye" in methods()[self.method].profiles.get(self.profile, {}):
             budget["options.eye"] = EYE
         layers = {**SMALL, **budget, **self.changes, **(changes or {})}
-        return resolve("digits/3", self.method, self.profile, seed, layers)
+        return resolve(self.scenario, self.method, self.profile, seed, layers)
 
 
 def profile_cases() -> list[Case]:
@@ -73,6 +80,7 @@ def profile_cases() -> list[Case]:
 
 def switch_cases() -> list[Case]:
     """Every choice among the options of every method, one at a time, but several where another method has them, too."""
+    scenario = "digits/2"  # the profiles go through three tasks with every method
     cases = []
     for name, kind in methods().items():
         parents = [other for other in methods().values() if other is not kind and issubclass(kind, other)]
@@ -82,8 +90,8 @@ def switch_cases() -> list[Case]:
             if key.split(".")[1] in known:
                 inherited.append((key, value))
             else:
-                cases.append(Case(name, "official", {key: value}))
-        cases += [Case(name, "official", group) for group in groups(inherited)]
+                cases.append(Case(name, "official", {key: value}, scenario))
+        cases += [Case(name, "official", group, scenario) for group in groups(inherited)]
     return cases
 
 
@@ -131,10 +139,11 @@ class WatchedScenario(Scenario):
         return sum(tensor() is not None for tensor in self.tensors)
 
 
-def data_for(config: RunConfig, per_class: int = 12) -> Data:
+def data_for(config: RunConfig, per_task: int = 24) -> Data:
+    """Two batches of images to learn from in every task."""
     scenario = Scenario.build(config.scenario, config.seed, CLASSES)
     watched = WatchedScenario(scenario.config, scenario.seed, scenario.tasks, scenario.order)
-    return Data(labelled_images(per_class, seed=2), labelled_images(4, seed=3), watched)
+    return Data(labelled_images(per_task // scenario.tasks[0].classes, seed=2), labelled_images(4, seed=3), watched)
 
 
 @dataclass(frozen=True)

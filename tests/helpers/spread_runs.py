@@ -15,7 +15,7 @@ from helpers.settings import FEW_TOKENS, tiny
 
 CPU = torch.device("cpu")
 CLASSES = 6
-LEARNED = 20  # images of each class; the others are for testing
+LEARNED = 12  # images of each class; the others are for testing
 SMALL: dict[str, Any] = {
     **FEW_TOKENS,
     "encoder.drop_path": 0.3,

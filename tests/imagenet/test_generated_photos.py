@@ -1,22 +1,23 @@
 """ImageNet-100's whole path on generated photos: written, decoded, trained at 224 x 224, killed, resumed, measured."""
 
+import io
 import json
-import os
-import subprocess
+import runpy
 import sys
 import time
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from helpers.processes import LIMIT
+from helpers.commands import succeeds
+from helpers.processes import LIMIT, start
 
 from gcab.data import imagenet100
 from gcab.data.folder import labelled_files
 
 ROOT = Path(__file__).parents[2]
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": str(ROOT)}
 TINY = ["--method", "finetune", "--profile", "official", "--device", "cpu", "--encoder.width", "16"]
 TINY += [
     "--encoder.heads",
@@ -33,21 +34,16 @@ TINY += [
 TINY += ["--training.batch_size", "20", "--training.warmup_epochs", "0", "--training.lr", "0.001"]
 
 
-def program(*arguments: str | Path) -> subprocess.Popen[str]:
-    command = [sys.executable, *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
-
-
-def output_of(*arguments: str | Path) -> str:
-    process = program(*arguments)
-    with process:
-        out, err = process.communicate(timeout=LIMIT)
-    assert process.returncode == 0, err
-    return out
+def script(name: str, *arguments: str | Path) -> str:
+    """What a program of benchmarks/ prints, called within this process."""
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as out:
+        patch.setattr(sys, "argv", [name, *map(str, arguments)])
+        runpy.run_path(str(ROOT / "benchmarks" / name), run_name="__main__")
+    return out.getvalue()
 
 
 def make(folder: Path, *options: str) -> str:
-    return output_of(ROOT / "benchmarks" / "make_imagenet100.py", folder, *options)
+    return script("make_imagenet100.py", folder, *options)
 
 
 def test_photos_follow_from_the_seed_and_differ_by_class(tmp_path: Path) -> None:
@@ -73,11 +69,13 @@ def records(runs: Path, kind: str) -> list[dict[str, Any]]:
     return [record for record in map(json.loads, lines) if record["kind"] == kind]
 
 
-def test_a_run_of_two_tasks_at_224_pixels_killed_and_resumed(tmp_path: Path) -> None:
+def test_a_run_of_two_tasks_at_224_pixels_killed_and_resumed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     make(tmp_path / "photos", "--train", "2", "--test", "1")
-    train = ["-m", "gcab", "train", "imagenet100/2", "--data", str(tmp_path / "photos"), *TINY, "--runs"]
+    train = ["train", "imagenet100/2", "--data", str(tmp_path / "photos"), *TINY, "--runs"]
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    with program(*train, broken) as process:
+    with start(*train, broken) as process:
         deadline = time.monotonic() + LIMIT
         while not any(record["task"] == 2 for record in records(broken, "epoch")):
             assert process.poll() is None, process.communicate()[1]
@@ -85,8 +83,8 @@ def test_a_run_of_two_tasks_at_224_pixels_killed_and_resumed(tmp_path: Path) -> 
             time.sleep(0.01)
         process.kill()
     assert records(broken, "final") == []
-    assert "continuing: task 2" in output_of(*train, broken)
-    output_of(*train, whole)
+    assert "continuing: task 2" in succeeds(capsys, *train, broken)
+    succeeds(capsys, *train, whole)
     for kind, keys in (("epoch", ("task", "epoch", "losses", "lr")), ("task", ("tag", "taw"))):
         both = [[[record[key] for key in keys] for record in records(runs, kind)] for runs in (whole, broken)]
         assert len(both[0]) == {"epoch": 6, "task": 2}[kind]
@@ -99,7 +97,7 @@ def test_the_measurement_runs_without_a_gpu(tmp_path: Path, compared: bool) -> N
         make(tmp_path, "--classes", "10", "--train", "1", "--test", "1")
     what = "--steps" if compared else tmp_path
     common = ("--device", "cpu", "--quick", "--rounds", "1", "--out", tmp_path / "result.json")
-    output_of(ROOT / "benchmarks" / "imagenet100_speed.py", what, *common)
+    script("imagenet100_speed.py", what, *common)
     result = json.loads((tmp_path / "result.json").read_text())
     if compared:
         for row in result["steps"].values():

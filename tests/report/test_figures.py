@@ -16,6 +16,8 @@ from gcab.report.plotting import METHOD_COLOURS, PALETTE, clip, every, looks
 from gcab.report.tables import results_of
 from gcab.runs.folder import RunFolder
 
+pytestmark = pytest.mark.usefixtures("rough_embedding")
+
 
 @pytest.fixture(scope="module")
 def comparison(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:

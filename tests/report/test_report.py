@@ -18,6 +18,8 @@ from gcab.runs.folder import RunFolder
 
 SCRIPT = "<script>alert(1)</script>"
 
+pytestmark = pytest.mark.usefixtures("rough_embedding")
+
 
 @pytest.fixture(scope="module")
 def comparison(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[RunFolder], str]:

@@ -17,7 +17,7 @@ from gcab.report.tables import accuracy_table
 from gcab.runs.experiment import load_data
 from gcab.runs.folder import RunFolder
 
-SHORT = [*train_flags("finetune", {"training.epochs": 1}), "--device", "cpu"]
+SHORT = [*train_flags("finetune", {"training.epochs": 1, "training.batch_size": 64}), "--device", "cpu"]
 
 
 def as_bytes(images: Tensor) -> set[bytes]:
@@ -42,6 +42,7 @@ def test_held_out_images_are_tested_on_and_not_trained_on(monkeypatch: pytest.Mo
     assert not seen & as_bytes(data.test.images)
 
 
+@pytest.mark.usefixtures("rough_embedding")
 def test_everybody_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for share, name in (("0.25", "held-out"), ("0", "plain")):
         code = main(["train", "digits/5", *SHORT, "--scenario.validation", share, "--run", str(tmp_path / name)])

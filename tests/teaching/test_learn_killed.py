@@ -4,7 +4,6 @@ import contextlib
 import json
 import multiprocessing
 import random
-import subprocess
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from helpers.photos import WEEK1, WEEK2, make_photos
-from helpers.processes import COMMAND, LIMIT, environment, gcab
+from helpers.processes import LIMIT, gcab, start
 from helpers.settings import TINY_GCAB, set_flags
 
 from gcab import ContinualClassifier, ModelFolder
@@ -109,9 +108,7 @@ def test_the_command_killed_in_the_middle_is_given_again(world: Path, tmp_path: 
         "0",
         *set_flags(TINY_GCAB),
     ]
-    command = [*COMMAND, *arguments, "--progress", "json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
-        assert process.stdout is not None
+    with start(*arguments, "--progress", "json") as process:
         told = [json.loads(process.stdout.readline()) for _ in range(3)]
         process.kill()
     assert [event["event"] for event in told] == ["start", "epoch", "epoch"]
