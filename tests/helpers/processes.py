@@ -12,6 +12,7 @@ from typing import Any
 from helpers.prepared import Program
 
 TESTS = Path(__file__).parents[1]
+COMMAND = (sys.executable, "-m", "gcab")  # of a process that must not be a fork
 LIMIT = 1800  # seconds; only a hanging program takes that long, however busy the machine is
 
 
