@@ -44,6 +44,9 @@ def show_overview(facts: dict[str, Any], console: Console) -> None:
     if encoder is not None:
         shape = f"width {encoder['width']}, {encoder['blocks']} blocks, {encoder['heads']} heads"
         network = f"encoder {encoder['name'] or 'of its own'} ({shape})"
+    pretrained = facts["pretrained"]
+    if pretrained is not None:
+        network = f"frozen encoder {pretrained['origin']} ({pretrained['kind']})"
     before = [number for number in facts["generations"] if number < facts["generation"]]
     kept = f", generation {before[-1]} kept for undo" if before else ""
     say(
@@ -55,6 +58,14 @@ def show_overview(facts: dict[str, Any], console: Console) -> None:
         f"{facts['classes']} classes in {len(facts['tasks'])} tasks; images {facts['image_size']} x "
         f"{facts['image_size']} pixels; {network}",
     )
+    if pretrained is not None:
+        say(console, f"encoder: licence {pretrained['licence']}; SHA-256 {pretrained['digest'][:16]}…")
+        mean, std = (", ".join(f"{value:.4g}" for value in pretrained[name]) for name in ("mean", "std"))
+        say(
+            console,
+            f"it sees the centre {pretrained['crop']} of {pretrained['resize']} pixels, less {mean}, divided by {std}: "
+            f"{pretrained['preprocessing']}",
+        )
     table = Table(box=None, pad_edge=False)
     epochs = [] if encoder is None else ["epochs"]
     for heading in ("task", "learned", "classes", "photos", "held out", "then", "now", *epochs):

@@ -34,7 +34,8 @@ class Eye(Method):
     summary = "a fixed eye with exact ridge regression, untrained: the baseline to beat; stores no image"
     trains = False
     additive = True
-    options: EyeOptions
+    few: ClassVar[int] = FEW
+    options: Any
 
     def __init__(self, setting: Setting, options: EyeOptions) -> None:
         super().__init__(setting, options)
@@ -60,7 +61,7 @@ class Eye(Method):
         return ()
 
     def merge(self, other: Method, places: Sequence[int]) -> None:
-        if not isinstance(other, Eye):
+        if not isinstance(other, Eye) or type(other) is not type(self):
             super().merge(other, places)
             return
         for what, own, its in (
@@ -82,7 +83,7 @@ class Eye(Method):
         return self.eye.counts()
 
     def ending_seconds(self, images: Tensor) -> float:
-        start, some = time.perf_counter(), images[:FEW]
+        start, some = time.perf_counter(), images[: self.few]
         for view in views(some.to(self.eye.eye.device), self.eye.mirrored):
             self.eye.eye(view)
         return (time.perf_counter() - start) * len(images) / len(some)
