@@ -129,10 +129,11 @@ def stored_learner(place: Path, wishes: Wishes) -> ContinualClassifier:
     if method not in (None, learner.config.method):
         raise GcabError(f"this model learns with {learner.config.method}: it cannot change to {method}.")
     own = encoder_name(learner.config)
-    if encoder is not None and (own not in (None, encoder) or is_pretrained(encoder)):
+    elsewhere = encoder is not None and is_pretrained(encoder)
+    if encoder is not None and (elsewhere or (encoder in ENCODERS and own not in (None, encoder))):
         require_same_encoder(learner, own or "one of its own", encoder)
     return learner.configure(
-        encoder=encoder if encoder in ENCODERS else None,
+        encoder=None if elsewhere else encoder,
         image_size=wishes.get("size"),
         recipe=wishes.get("recipe"),
         epochs=wishes.get("epochs"),

@@ -1,6 +1,7 @@
 """What every pretrained encoder has in common: it never learns, and brings images to the size that it knows."""
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -10,6 +11,35 @@ from torch.nn import functional
 
 from gcab.model.encoder import EncoderConfig
 from gcab.pretrained.description import Description
+
+LARGEST_MEMORY = 2 * 2**30  # bytes of tokens that are remembered during a lesson
+
+
+class Remembered:
+    """The tokens of images that a lesson has seen, by their pixels: gone with the lesson, and never saved."""
+
+    def __init__(self) -> None:
+        self.tokens: dict[bytes, Tensor] = {}
+        self.bytes = 0
+
+    def look(self, images: Tensor, encode: Callable[[Tensor], Tensor]) -> Tensor:
+        """What is remembered, and the rest encoded."""
+        keys = [hashlib.sha256(image.contiguous().numpy().data).digest() for image in images]
+        new = [index for index, key in enumerate(keys) if key not in self.tokens]
+        fresh: dict[bytes, Tensor] = {}
+        if new:
+            with torch.inference_mode(False), torch.no_grad():  # what is kept is for learning, too
+                fresh = {keys[index]: row.clone() for index, row in zip(new, encode(images[new]), strict=True)}
+        found = torch.stack([self.tokens[key] if key in self.tokens else fresh[key] for key in keys])
+        for key, row in fresh.items():
+            if self.bytes + row.nbytes <= LARGEST_MEMORY:
+                self.tokens[key] = row
+                self.bytes += row.nbytes
+        return found
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Remembered":
+        """Copies of a method, on which a lesson tries things out, see what it sees."""
+        return self
 
 
 class PretrainedEncoder(nn.Module):
@@ -24,6 +54,7 @@ class PretrainedEncoder(nn.Module):
         self.config = replace(config, width=width)
         self.description, self.grid = description, self.config.grid(description.crop)
         self.tokens = self.grid[0] * self.grid[1]
+        self.remembered: Remembered | None = None  # during a lesson only
 
     @property
     def summary_width(self) -> int:
@@ -33,6 +64,16 @@ class PretrainedEncoder(nn.Module):
     def summary(self, images: Tensor) -> Tensor:
         """Normalised images (B, 3, S, S) of any size to one vector each, (B, summary_width)."""
         raise NotImplementedError
+
+    def look(self, images: Tensor) -> Tensor:
+        """The same to tokens (B, tokens, D)."""
+        raise NotImplementedError
+
+    def forward(self, images: Tensor) -> Tensor:
+        """`look`, at each image once in a lesson."""
+        if self.remembered is None or torch.compiler.is_compiling() or images.device.type != "cpu":
+            return self.look(images)
+        return self.remembered.look(images, self.look)
 
     def prepared(self, images: Tensor) -> Tensor:
         """The centre of an image at the encoder's own scale, (B, 3, crop, crop)."""
@@ -54,6 +95,13 @@ class PretrainedEncoder(nn.Module):
 
     def requires_grad_(self, requires_grad: bool = True) -> Any:  # noqa: ARG002
         return super().requires_grad_(False)
+
+
+def remember(network: nn.Module, during: bool) -> None:
+    """Begin to remember what frozen encoders see, or forget all of it."""
+    for part in network.modules():
+        if isinstance(part, PretrainedEncoder):
+            part.remembered = Remembered() if during else None
 
 
 def pooling(grid: int, side: int) -> Tensor:

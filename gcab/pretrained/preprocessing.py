@@ -16,6 +16,7 @@ CLIP: tuple[Channels, Channels] = ((0.48145466, 0.4578275, 0.40821073), (0.26862
 BICUBIC = 3  # Pillow's number, which these files use
 FILTERS = {0: "nearest", 1: "Lanczos", 2: "bilinear", 4: "box", 5: "Hamming"}
 LARGEST = 2048  # pixels
+TELLING = ("size", "crop_size", "image_mean", "image_std", "do_normalize", "do_rescale")
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,13 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def find_preprocessing(files: tuple[Path, ...], default: Preprocessing) -> Preprocessing:
-    """From the first of these files that exists, or the default."""
+    """From the first of these files that says anything of it, or the default."""
     for file in files:
         if file.is_file():
             content = read_json(file)
             inner = content.get("image_processor", content)  # processor_config.json has it inside
+            if isinstance(inner, dict) and not any(key in inner for key in TELLING):
+                continue
             try:
                 return preprocessing_of(inner, default, file.name)
             except (AttributeError, KeyError, TypeError, ValueError) as problem:

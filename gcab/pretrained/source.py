@@ -38,10 +38,16 @@ def read_pretrained(reference: str) -> PretrainedWeights:
     return read_folder(place, origin) if place.is_dir() else read_onnx(place, origin)
 
 
-@lru_cache(maxsize=8)
 def describe(reference: str) -> Description:
-    """What is known of it; asked several times while a configuration is made."""
+    """What is known of it; asked several times while a configuration is made, so found out once."""
     place, origin = found(reference)
+    beside = place if place.is_dir() else place.parent
+    facts = ((file.name, file.stat()) for file in sorted(beside.iterdir()) if file.is_file())
+    return _describe(place, origin, tuple((name, fact.st_mtime_ns, fact.st_size) for name, fact in facts))
+
+
+@lru_cache(maxsize=8)
+def _describe(place: Path, origin: str, files: tuple[tuple[str, int, int], ...]) -> Description:  # noqa: ARG001
     return describe_folder(place, origin)[0] if place.is_dir() else read_onnx(place, origin).description
 
 
@@ -84,6 +90,6 @@ def build_encoder(config: EncoderConfig, weights: Mapping[str, Tensor] | None) -
     assert isinstance(weights, PretrainedWeights), "which carries the description"
     kind = OnnxEncoder if weights.description.kind == ONNX else VisionTransformer
     encoder = kind(config, weights.description)
-    if weights:
+    if weights and not any(value.is_meta for value in encoder.state_dict().values()):  # there it only counts
         encoder.load_state_dict(weights)
     return encoder

@@ -127,6 +127,6 @@ class VisionTransformer(PretrainedEncoder):
         x = self.encoded(images)
         return torch.cat([x[:, 0], x[:, self.shape.prefix :].mean(dim=1)], dim=1)
 
-    def forward(self, images: Tensor) -> Tensor:
+    def look(self, images: Tensor) -> Tensor:
         """The tokens of the patches, averaged over areas: (B, tokens, D)."""
         return self.areas @ self.encoded(images)[:, self.shape.prefix :]

@@ -18,6 +18,7 @@ from gcab.classifier.audit import audit
 from gcab.classifier.overview import overview
 from gcab.errors import GcabError
 from gcab.methods.frozen import Frozen
+from gcab.pretrained.vision_transformer import VisionTransformer
 from gcab.runs.assemble import load_method
 from gcab.serve.served import Inference, ServedModel
 
@@ -184,8 +185,16 @@ def test_projections_stand_beside_the_features(dino: Path) -> None:
     assert model.predict(pictures("b", 1, 40, seed=5))[0] == "b"
 
 
-def test_gates_and_heads_learn_on_frozen_tokens(dino: Path, tmp_path: Path) -> None:
-    """The paper's method with an encoder that stays as it is; whatever it learns is behind it."""
+def test_gates_and_heads_learn_on_frozen_tokens(dino: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The paper's method with an encoder that stays as it is, and looks at each photo once a lesson."""
+    seen: list[int] = []
+    look = VisionTransformer.look
+
+    def watched(encoder: VisionTransformer, images: torch.Tensor) -> torch.Tensor:
+        seen.append(len(images))
+        return look(encoder, images)
+
+    monkeypatch.setattr(VisionTransformer, "look", watched)
     model = ContinualClassifier("gcab", encoder=str(dino), epochs=2, settings={"options.eye": 0}, device="cpu")
     model.learn(np.concatenate([pictures(name, 8, 40) for name in "ab"]), ["a"] * 8 + ["b"] * 8)
     encoder = {name: value.clone() for name, value in model.method.state_dict().items() if "encoder." in name}
@@ -193,5 +202,6 @@ def test_gates_and_heads_learn_on_frozen_tokens(dino: Path, tmp_path: Path) -> N
     after = model.method.state_dict()
     assert encoder
     assert all(torch.equal(value, after[name]) for name, value in encoder.items())
+    assert sum(seen) == 2 * 16
     model.save(tmp_path / "m")
     assert ContinualClassifier.load(tmp_path / "m", "cpu").predict(pictures("c", 1, 40)).shape == (1,)
