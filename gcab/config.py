@@ -14,6 +14,7 @@ from gcab.data.scenario import ScenarioConfig
 from gcab.errors import GcabError, unknown
 from gcab.methods.registry import method_named
 from gcab.model.encoder import EncoderConfig
+from gcab.pretrained.source import describe
 from gcab.profiles import DEFAULT_PROFILE, PROFILES
 from gcab.training.schedule import TrainingConfig
 
@@ -52,8 +53,13 @@ class RunConfig:
                 raise GcabError(f"encoder.{name} is {getattr(encoder, name)}: give a number greater than 0.")
         if not 0 <= encoder.drop_path < 1:
             raise GcabError(f"encoder.drop_path is {encoder.drop_path}: give a share from 0 to below 1.")
-        convolutional = encoder.kind == "resnet18"  # which has neither heads nor patches
-        if convolutional and encoder.width % 8:
+        if encoder.kind == "pretrained" and not encoder.weights:
+            raise GcabError(
+                "encoder.kind pretrained needs encoder.weights: give a folder of the transformers library, an ONNX "
+                "file or a name."
+            )
+        convolutional = encoder.kind in ("resnet18", "pretrained")  # which have no patches of these settings
+        if encoder.kind == "resnet18" and encoder.width % 8:
             raise GcabError(f"encoder.width {encoder.width} is not a multiple of 8, which encoder.kind resnet18 needs.")
         if not convolutional and encoder.width % encoder.heads:
             raise GcabError(f"encoder.width {encoder.width} is not a multiple of encoder.heads {encoder.heads}.")
@@ -82,7 +88,17 @@ def resolve(
     for layer in layers:
         config = override(config, layer)
     config.check()
-    return config
+    return with_pretrained(config)
+
+
+def with_pretrained(config: RunConfig) -> RunConfig:
+    """The sizes that follow from a pretrained encoder; others stay as they are."""
+    if config.encoder.kind != "pretrained":
+        return config
+    shape = describe(config.encoder.weights).shape
+    width = shape.get("width", shape.get("features", config.encoder.width))
+    heads = shape.get("heads", max(count for count in (1, 2, 3, 4, 6, 8, 12) if width % count == 0))
+    return dataclasses.replace(config, encoder=dataclasses.replace(config.encoder, width=width, heads=heads))
 
 
 def scenario_preset(name: str) -> dict[str, Any]:

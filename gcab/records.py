@@ -191,6 +191,19 @@ class CalibrationRecord(TypedDict):
     expected_calibration_error: float | None
 
 
+class PretrainedRecord(TypedDict):
+    """`pretrained.description.Description`."""
+
+    kind: str
+    origin: str
+    licence: str
+    digest: str
+    resize: Count
+    crop: Count
+    preprocessing: str
+    shape: dict[str, Any]
+
+
 class FileRecord(TypedDict):
     """What is in every model.json, whatever the model."""
 
@@ -208,6 +221,7 @@ class ModelRecord(FileRecord):
     mean: list[float]
     std: list[Positive]
     eye: NotRequired[int]  # the version of its filters
+    pretrained: NotRequired[PretrainedRecord]  # where its encoder is from, if it was trained elsewhere
     labels: NotRequired[list[str | int]]
     taught: NotRequired[list[TaughtRecord]]
     calibration: NotRequired[CalibrationRecord]

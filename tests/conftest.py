@@ -111,3 +111,33 @@ def example_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     yield "old-answers"
     sys.modules.pop("gcab.methods.old_answers", None)
     vars(gcab.methods).pop("old_answers", None)
+
+
+@pytest.fixture(scope="session")
+def vit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pretrained encoder as the transformers library saves it; here and below: of random weights, and tiny."""
+    from helpers.encoders import save, transformer
+
+    return save(transformer("vit"), tmp_path_factory.mktemp("encoders") / "tiny-vit")
+
+
+@pytest.fixture(scope="session")
+def dino(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Another one."""
+    from helpers.encoders import save, transformer
+
+    return save(transformer("dinov2"), tmp_path_factory.mktemp("encoders") / "tiny-dino")
+
+
+@pytest.fixture(scope="session")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One that is an ONNX file."""
+    from helpers.encoders import onnx_encoder
+
+    return onnx_encoder(tmp_path_factory.mktemp("encoders") / "filters.onnx")
+
+
+@pytest.fixture(params=["folder", "file"])
+def encoder(request: pytest.FixtureRequest, dino: Path, graph: Path) -> Path:
+    """A folder, and a file."""
+    return dino if request.param == "folder" else graph

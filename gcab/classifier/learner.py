@@ -31,7 +31,15 @@ from gcab.classifier.lesson import Lesson, Material
 from gcab.classifier.logits import logits_of, share_right
 from gcab.classifier.model import Classifier, Knowledge, Label, Taught, as_of_now, on_device, tasks_of
 from gcab.classifier.photos import Photos
-from gcab.classifier.presets import ENCODERS, RECIPES, first_config, next_config, settings_for
+from gcab.classifier.presets import (
+    ENCODERS,
+    RECIPES,
+    first_config,
+    next_config,
+    own_size,
+    settings_for,
+    usual_method,
+)
 from gcab.config import RunConfig
 from gcab.data.arrays import Images, as_batch, as_images, natural_size
 from gcab.data.folder import as_read, class_files, labelled_files
@@ -54,7 +62,7 @@ class ContinualClassifier(Classifier, ScikitHabits):
 
     def __init__(
         self,
-        method: str = "gcab",
+        method: str | None = None,
         *,
         encoder: str = "tiny",
         image_size: int | None = None,
@@ -66,6 +74,8 @@ class ContinualClassifier(Classifier, ScikitHabits):
     ) -> None:
         """`image_size` None: chosen from the first images; `settings`: any setting of `gcab train`, by dotted key.
 
+        `encoder` is tiny, small or paper, or pretrained: a folder of the transformers library, an ONNX file or a name
+        on Hugging Face's hub. `method` None: gcab, or frozen for a pretrained encoder.
         The recipe `plain` shows every image as it is, for 40 epochs; `photos` cuts, mirrors and recolours, for 500.
         """
         super().__init__(None, choose_device(device))
@@ -79,6 +89,8 @@ class ContinualClassifier(Classifier, ScikitHabits):
             "device": device,
             "settings": settings,
         }
+        image_size = own_size(encoder) if image_size is None else image_size
+        method = method or usual_method(encoder)
         self._first = functools.partial(first_config, method, encoder, recipe, epochs, seed, settings or {})
         self._config: RunConfig = self._first(USUAL_SIZE if image_size is None else image_size)
         self._sized = image_size is not None

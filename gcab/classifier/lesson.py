@@ -17,6 +17,7 @@ from gcab.data.tasks import Task, TaskImages, Watch, ignore
 from gcab.errors import GcabError
 from gcab.methods.method import Method
 from gcab.parallel.devices import suitable_threads
+from gcab.pretrained.encoder import remember
 from gcab.training.task import TaskTraining
 from gcab.training.trainer import Epoch, Trainer, preview
 
@@ -77,6 +78,7 @@ class Lesson:
         self.observe: Observer = lambda *_: None
         self.method = copy.deepcopy(method)
         self.method.options = config.options  # some may differ from task to task
+        remember(self.method, during=True)
         self.training = TaskTraining(self._trainer(self.method), material.task, material.train, material.held_out)
         self.training.begin()
         self.method.first_sight(material.task, material.train)
@@ -89,6 +91,7 @@ class Lesson:
             if self.best.state:
                 self.method.load_state_dict(self.best.state)
             self.training.end(watch)
+        remember(self.method, during=False)
         return self.method.eval()
 
     def after_epoch(self, epoch: Epoch) -> bool:

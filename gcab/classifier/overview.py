@@ -10,6 +10,7 @@ from gcab.classifier.model_folder import ModelFolder
 from gcab.classifier.presets import ENCODERS
 from gcab.config import RunConfig
 from gcab.errors import GcabError
+from gcab.runs.assemble import pretrained_encoder
 from gcab.runs.model import read_description
 
 
@@ -18,6 +19,7 @@ def overview(path: str | Path) -> dict[str, Any]:
     folder = ModelFolder(path)
     model, written_by = folder.read(lambda place: (Classifier.load(place, "cpu"), read_description(place)["gcab"]))
     config = model.config
+    pretrained, setting = pretrained_encoder(model.method), model.method.setting
     taught = [asdict(entry) for entry in model.taught]
     return {
         "model": str(folder.path),
@@ -35,6 +37,9 @@ def overview(path: str | Path) -> dict[str, Any]:
         }
         if model.method.trains
         else None,
+        "pretrained": None
+        if pretrained is None
+        else {**pretrained.to_dict(), "mean": setting.mean, "std": setting.std},
         "classes": len(model.classes),
         "tasks": [
             {"index": task.index + 1, "names": list(task.names), **entry}
@@ -54,7 +59,9 @@ def overview(path: str | Path) -> dict[str, Any]:
 
 
 def encoder_name(config: RunConfig) -> str | None:
-    """The preset an encoder was made by; None for one with a shape of its own."""
+    """The preset an encoder was made by, or what a pretrained one was asked for as; None for a shape of its own."""
+    if config.encoder.kind == "pretrained":
+        return config.encoder.weights
     shape = {f"encoder.{name}": getattr(config.encoder, name) for name in ("width", "heads", "blocks")}
     return next((name for name, preset in ENCODERS.items() if preset == shape), None)
 

@@ -7,6 +7,7 @@ from typing import Any
 from gcab.config import RunConfig, leaves, override, resolve
 from gcab.errors import GcabError, unknown
 from gcab.methods.registry import method_named
+from gcab.pretrained.source import describe, names_encoder
 
 Settings = Mapping[str, Any]
 ENCODERS: Mapping[str, Settings] = {
@@ -35,6 +36,7 @@ RECIPES: Mapping[str, Settings] = {
         "augment.randaugment": True,
     },
 }
+SMALLEST, LARGEST = 8, 384  # pixels a side of the images of a model
 LARGEST_PADDED = 32  # pixels: below this, `photos` shifts images by a few pixels, as is usual for CIFAR
 IMITATION = ("options.distillation_", "options.temperature", "options.views")  # how GCAB-Fast learns from its passes
 FREE = ("training.", "augment.", "seed", *IMITATION)  # what may differ from task to task
@@ -45,11 +47,12 @@ def first_config(
 ) -> RunConfig:
     """The configuration of a model that has learned nothing yet: 8 x 8 patches (4 x 4 for the smallest images)."""
     refuse_derived(settings)
-    if not 8 <= size <= 384 or size % 8:
-        raise GcabError(f"image_size is {size}: give a multiple of 8 from 8 to 384.")
+    if not SMALLEST <= size <= LARGEST or (size % 8 and size != own_size(encoder)):
+        raise GcabError(f"image_size is {size}: give a multiple of 8 from {SMALLEST} to {LARGEST}.")
     place = {"scenario.image_size": size, "encoder.patch": 2 if size == 8 else size // 8}
     trial = {"options.trial": True} if "trial" in {field.name for field in fields(method_named(method).Options)} else {}
-    changes = {**training(recipe, epochs, size), **chosen("encoder", encoder, ENCODERS), **trial, **settings, **place}
+    given = {**training(recipe, epochs, size), **encoder_settings(encoder, method), **trial}
+    changes = {**given, **settings, **place}
     return resolve("folder/1", method, seed=seed, changes=changes)
 
 
@@ -79,7 +82,7 @@ def next_config(
     refuse_derived(settings or {})
     if size is not None and size != now:
         raise GcabError(f"the images of this model are {now} pixels wide since its first task: leave the size out.")
-    shape = chosen("encoder", encoder, ENCODERS) if encoder else {}
+    shape = encoder_settings(encoder, config.method) if encoder else {}
     changes = {**shape, **training(recipe, epochs, now), **(settings or {})}
     if seed is not None:
         changes["seed"] = seed
@@ -89,6 +92,29 @@ def next_config(
         if value != before[key] and not key.startswith(FREE):
             raise GcabError(f"{key} is {before[key]} since this model's first task and cannot become {value}.")
     return changed
+
+
+def is_pretrained(encoder: str) -> bool:
+    """Whether an encoder that somebody names is no preset but one that others trained."""
+    return encoder not in ENCODERS and names_encoder(encoder)
+
+
+def usual_method(encoder: str) -> str:
+    """What suits an encoder where no method is named: one that never learns needs no more than what lies behind it."""
+    return "frozen" if is_pretrained(encoder) else "gcab"
+
+
+def own_size(encoder: str) -> int | None:
+    """Pixels a side that a pretrained encoder's images are brought to; None for an encoder without such a wish."""
+    return max(SMALLEST, min(LARGEST, describe(encoder).resize)) if is_pretrained(encoder) else None
+
+
+def encoder_settings(encoder: str, method: str) -> dict[str, Any]:
+    """Those of a preset, or of a pretrained encoder, which has no drift that a method could undo."""
+    if not is_pretrained(encoder):
+        return chosen("encoder", encoder, ENCODERS)
+    still = {"options.drift": "frozen"} if hasattr(method_named(method).Options(), "drift") else {}
+    return {"encoder.kind": "pretrained", "encoder.weights": encoder, **still}
 
 
 def training(recipe: str | None, epochs: int | None, size: int) -> dict[str, Any]:

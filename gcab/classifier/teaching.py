@@ -20,12 +20,14 @@ from gcab.classifier.lesson import Lesson
 from gcab.classifier.model_folder import ModelFolder, require_steps
 from gcab.classifier.overview import encoder_name
 from gcab.classifier.photos import Photos, common_size
-from gcab.classifier.presets import ENCODERS
+from gcab.classifier.presets import ENCODERS, is_pretrained, own_size
 from gcab.classifier.unsure import Unsure, least_sure
 from gcab.config import leaves
 from gcab.data.folder import labelled_files
 from gcab.data.labels import labelled_by, require_folder
 from gcab.errors import GcabError
+from gcab.pretrained.source import describe
+from gcab.runs.assemble import pretrained_encoder
 from gcab.runs.checkpoint import CheckpointStore
 from gcab.runs.model import require_sound
 from gcab.training.trainer import Epoch
@@ -43,8 +45,8 @@ Event = dict[str, Any]
 class Wishes(TypedDict, total=False):
     """What may be asked for; left out or None: as the model learned before, or for a new model as it says here."""
 
-    method: str | None  # gcab
-    encoder: str | None  # tiny
+    method: str | None  # gcab; with a pretrained encoder frozen
+    encoder: str | None  # tiny; or a pretrained one: a folder, an ONNX file or a name
     size: int | None  # one that suits the photos
     recipe: str | None  # plain
     epochs: int | None  # the recipe's
@@ -119,11 +121,11 @@ def files_of(photos: str | Path, labels: str | Path | None = None) -> tuple[list
 
 def new_learner(files: Sequence[Path], wishes: Wishes) -> ContinualClassifier:
     """A model that has learned nothing yet."""
-    seed = wishes.get("seed")
+    seed, encoder = wishes.get("seed"), wishes.get("encoder") or "tiny"
     return ContinualClassifier(
-        wishes.get("method") or "gcab",
-        encoder=wishes.get("encoder") or "tiny",
-        image_size=wishes.get("size") or common_size(files),
+        wishes.get("method"),
+        encoder=encoder,
+        image_size=wishes.get("size") or own_size(encoder) or common_size(files),
         recipe=wishes.get("recipe") or "plain",
         epochs=wishes.get("epochs"),
         seed=1 if seed is None else seed,
@@ -139,16 +141,27 @@ def stored_learner(place: Path, wishes: Wishes) -> ContinualClassifier:
     if method not in (None, learner.config.method):
         raise GcabError(f"this model learns with {learner.config.method}: it cannot change to {method}.")
     own = encoder_name(learner.config)
-    if own is not None and encoder != own and encoder in ENCODERS:
-        raise GcabError(f"this model's encoder is {own} since its first task: it cannot change to {encoder}.")
+    elsewhere = encoder is not None and is_pretrained(encoder)
+    if encoder is not None and (elsewhere or (encoder in ENCODERS and own not in (None, encoder))):
+        require_same_encoder(learner, own or "one of its own", encoder)
     return learner.configure(
-        encoder=encoder,
+        encoder=None if elsewhere else encoder,
         image_size=wishes.get("size"),
         recipe=wishes.get("recipe"),
         epochs=wishes.get("epochs"),
         seed=wishes.get("seed"),
         settings=wishes.get("settings"),
     )
+
+
+def require_same_encoder(learner: ContinualClassifier, own: str, asked: str) -> None:
+    """Refuse another encoder than the model's; a pretrained one is in the model, so its files may be gone by now."""
+    inside = pretrained_encoder(learner.method)
+    if inside is not None:
+        own, gone = inside.origin, asked == learner.config.encoder.weights and not Path(asked).exists()
+        if asked not in ENCODERS and (gone or describe(asked).same_encoder(inside)):
+            return
+    raise GcabError(f"this model's encoder is {own} since its first task: it cannot change to {asked}.")
 
 
 class Teaching:

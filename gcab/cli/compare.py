@@ -16,6 +16,7 @@ def register(verb: AddVerb) -> None:
 
 def compare_verb(verb: argparse.Namespace, console: Console) -> None:
     from gcab.report.logs import read_runs
-    from gcab.report.tables import compare_table
+    from gcab.report.tables import comparisons
 
-    console.print(compare_table(read_runs(verb.runs)))
+    for table in comparisons(read_runs(verb.runs)):
+        console.print(table)

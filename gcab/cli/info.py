@@ -42,6 +42,9 @@ def show_overview(facts: dict[str, Any], console: Console) -> None:
     if encoder is not None:
         shape = f"width {encoder['width']}, {encoder['blocks']} blocks, {encoder['heads']} heads"
         network = f"encoder {encoder['name'] or 'of its own'} ({shape})"
+    pretrained = facts["pretrained"]
+    if pretrained is not None:
+        network = f"frozen encoder {pretrained['origin']} ({pretrained['kind']})"
     before = [number for number in facts["generations"] if number < facts["generation"]]
     numbers = f"generation{'s' * (len(before) > 1)} {', '.join(map(str, before))}"
     kept = f", {numbers} kept for undo" if before else ""
@@ -52,6 +55,14 @@ def show_overview(facts: dict[str, Any], console: Console) -> None:
     size = facts["image_size"]
     known_classes = f"{counted(facts['classes'], 'class')} in {counted(len(facts['tasks']), 'task')}"
     say(console, f"{known_classes}; images {size} x {size} pixels; {network}")
+    if pretrained is not None:
+        say(console, f"encoder: licence {pretrained['licence']}; SHA-256 {pretrained['digest'][:16]}…")
+        mean, std = (", ".join(f"{value:.4g}" for value in pretrained[name]) for name in ("mean", "std"))
+        say(
+            console,
+            f"it sees the centre {pretrained['crop']} of {pretrained['resize']} pixels, less {mean}, divided by {std}: "
+            f"{pretrained['preprocessing']}",
+        )
     epochs = [] if encoder is None else ["epochs"]
     lines = [["task", "learned", "classes", "photos", "held out", "then", "now", *epochs, "names"]]
     for task in facts["tasks"]:

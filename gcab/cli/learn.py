@@ -23,8 +23,14 @@ recipes:
   photos    random cuts, mirroring and RandAugment, 500 epochs of larger batches: as 'gcab train' has it, for
             hundreds of photos a class and a GPU
 
+pretrained encoders (frozen, kept in the model; see docs/pretrained.md):
+  FOLDER    as the transformers library saves it: ViT, DeiT, DINOv2, CLIP
+  FILE      an ONNX file with one image input
+  NAME      such as facebook/dinov2-small, fetched from Hugging Face's hub
+
 examples:
   gcab learn birds.gcab photos/week1/
+  gcab learn birds.gcab photos/week1/ --encoder facebook/dinov2-small
   gcab learn birds.gcab photos/week2/ --epochs 80
   gcab learn birds.gcab photos/week3/ --labels week3.csv --dry-run
   gcab learn cars.gcab photos/ --encoder paper --size 32 --recipe photos --epochs 200 --device cuda
@@ -40,7 +46,9 @@ def register(verb: AddVerb) -> None:
     )
     learn.add_argument("photos", type=Path, metavar="FOLDER", help="a folder with a subfolder of photos per class")
     learn.add_argument(
-        "--encoder", metavar="NAME", help="tiny (CPU, seconds), small or paper; fixed by the first task (tiny)"
+        "--encoder",
+        metavar="NAME|FOLDER|FILE",
+        help="tiny (CPU, seconds), small or paper, or a pretrained one, see below; fixed by the first task (tiny)",
     )
     learn.add_argument(
         "--size", type=int, metavar="N", help="pixels, a multiple of 8 from 8 to 384; fixed as well (from the photos)"

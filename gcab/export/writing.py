@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.export import ExportedProgram
 
 from gcab.classifier.model import Classifier
 from gcab.data.pictures import enough_for
 from gcab.errors import GcabError
+from gcab.export.composed import composed, onnx_encoder
 from gcab.export.exported import Exported
 from gcab.methods.method import Method
 from gcab.runs.files import writing
@@ -76,22 +78,29 @@ def export_onnx(
     module, metadata = Exported(model, with_preprocessing), describe(model, with_preprocessing)
     if sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers())) > MOST_BYTES:
         raise GcabError("this model is larger than the 2 GB that one ONNX file holds: export it with --format torch.")
-    with translating(model.method):
+
+    def translate(program: ExportedProgram, taken: str, answers: tuple[str, ...]) -> "ModelProto":
         translated = torch.onnx.export(
-            module.program(),
-            input_names=[INPUT],
-            output_names=list(OUTPUTS),
-            opset_version=opset,
-            verbose=False,
+            program, input_names=[taken], output_names=list(answers), opset_version=opset, verbose=False
         )
         assert translated is not None
-        graph = tidied(translated.model_proto, metadata, module.dimensions)
+        return translated.model_proto
+
+    encoder = onnx_encoder(module.predictor)
+    with translating(model.method):
+        if encoder is None:
+            graph = translate(module.program(), INPUT, OUTPUTS)
+        else:
+            graph = composed(module, encoder, (INPUT, OUTPUTS), translate)
+        graph = tidied(graph, metadata, module.dimensions)
     return save_checked(target, graph.SerializeToString(), module, metadata, open_onnx)
 
 
 def export_torch(model: Classifier, path: str | Path, with_preprocessing: bool = False) -> Checked:
     """Write a program for `torch.export.load`, with `describe` as JSON in its extra file `gcab.json`."""
     target, file = file_at(path), io.BytesIO()
+    if onnx_encoder(model.method) is not None:
+        raise GcabError("this model's encoder is an ONNX graph, which torch.export cannot hold: export it to .onnx.")
     module, metadata = Exported(model, with_preprocessing), describe(model, with_preprocessing)
     with translating(model.method):
         program = module.program()
@@ -152,6 +161,8 @@ def translating(method: Method) -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
+    except GcabError:
+        raise
     except Exception as problem:  # the exporter raises anything on code that it cannot follow
         reason = str(problem).strip().partition("\n")[0]
         name = type(method).__name__

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from functools import partial
+from typing import cast
 
 from torch import Tensor
 from torch.nn import functional
@@ -11,6 +12,7 @@ from gcab.errors import GcabError
 from gcab.fast.fused_attention import FusedAttention
 from gcab.model.encoder import Encoder, EncoderConfig, Size
 from gcab.model.resnet import ResNet
+from gcab.pretrained.source import build_encoder
 
 
 def make_encoder(
@@ -20,6 +22,8 @@ def make_encoder(
 
     The other may have learned from images of another size: its position embedding and patches are brought to this one.
     """
+    if config.kind == "pretrained":
+        return cast(Encoder, build_encoder(config, weights))  # it has all that a network asks of one
     kind = ResNet if config.kind == "resnet18" else partial(Encoder, gpsa=FusedAttention)
     encoder = kind(config, image_size)
     if weights is not None:
@@ -35,9 +39,7 @@ def make_encoder(
 def make_transformer(config: EncoderConfig, image_size: Size, weights: Mapping[str, Tensor] | None = None) -> Encoder:
     """The same for methods that decode patch by patch."""
     require_transformer(config)
-    encoder = make_encoder(config, image_size, weights)
-    assert isinstance(encoder, Encoder)
-    return encoder
+    return cast(Encoder, make_encoder(config, image_size, weights))
 
 
 def require_transformer(config: EncoderConfig) -> None:

@@ -42,7 +42,8 @@ class Eye(Method):
     search_space = NOTHING
     trains = False
     additive = True
-    options: EyeOptions
+    few: ClassVar[int] = FEW
+    options: Any
 
     def __init__(self, setting: Setting, options: EyeOptions) -> None:
         super().__init__(setting, options)
@@ -72,7 +73,7 @@ class Eye(Method):
         return ()
 
     def merge(self, other: Method, places: Sequence[int]) -> None:
-        if not isinstance(other, Eye):
+        if not isinstance(other, Eye) or type(other) is not type(self):
             super().merge(other, places)
             return
         for what, own, its in (
@@ -94,7 +95,7 @@ class Eye(Method):
         return self.eye.ridge.counts.tolist()
 
     def ending_seconds(self, images: Tensor) -> float:
-        start, some = time.perf_counter(), images[:FEW]
+        start, some = time.perf_counter(), images[: self.few]
         self.eye.eye(some.to(self.eye.eye.device))
         return (time.perf_counter() - start) * len(images) / len(some)
 

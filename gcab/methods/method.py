@@ -98,7 +98,9 @@ class Method(nn.Module, ABC):
 
     def merge(self, other: "Method", places: Sequence[int]) -> None:  # noqa: ARG002
         """Know what another one knows, too, which has its classes in these places here."""
-        raise GcabError("only models of the method eye can be merged: networks that were trained apart do not add up.")
+        raise GcabError(
+            "only models of the method eye or frozen can be merged: networks that were trained apart do not add up."
+        )
 
     def image_counts(self) -> list[int] | None:
         """Images learned of each class; None where the method does not count them."""

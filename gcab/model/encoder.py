@@ -12,6 +12,7 @@ from torch.nn import functional
 from gcab.errors import GcabError
 from gcab.parallel.ranks import uniform
 
+PRETRAINED_SIDE = 7  # areas a side over which tokens of a pretrained encoder are averaged
 RESNET_STRIDE = 8  # pixels between neighbours in the last feature map of a ResNet with a stem of stride 1
 Observed = Literal["scores", "mixed"]
 Size = int | tuple[int, int]  # of a square, or height and width
@@ -22,9 +23,10 @@ class EncoderConfig:
     """The paper's encoder; D = `width`, M = `blocks`, N = (image size / `patch`)².
 
     `external` has learned keys (LVT). `resnet18` is that of the paper's other rows: it uses `width` alone, 512 there.
+    `pretrained` never learns: it is read from `weights`, and its width follows.
     """
 
-    kind: Literal["vit", "convit", "external", "resnet18"] = "convit"  # text: plain self-attention; authors: GPSA
+    kind: Literal["vit", "convit", "external", "resnet18", "pretrained"] = "convit"  # text: vit; authors: convit (GPSA)
     blocks: int = 5
     width: int = 384
     heads: int = 12
@@ -32,13 +34,15 @@ class EncoderConfig:
     patch: int = 4
     drop_path: float = 0.1  # rises linearly from 0 in the first block to this in the last
     drop_path_over: Literal["encoder", "network"] = "encoder"  # authors: network, whose last block is class-attention
-    weights: str = ""  # a run or a model whose encoder to start from, with the mean and deviation of its pixels
+    weights: str = ""  # a run or a model whose encoder to start from; of a pretrained one: a folder, a file or a name
 
     def grid(self, image_size: Size) -> tuple[int, int]:
         """Rows and columns of tokens."""
         height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
         if self.kind == "resnet18":
             return -(-height // RESNET_STRIDE), -(-width // RESNET_STRIDE)
+        if self.kind == "pretrained":
+            return PRETRAINED_SIDE, PRETRAINED_SIDE
         if min(height, width) < self.patch or height % self.patch or width % self.patch:
             raise GcabError(
                 f"images of {height} x {width} pixels cannot be cut into patches of {self.patch} x {self.patch}: "
@@ -232,7 +236,7 @@ class Encoder(nn.Module):
         gpsa: type[GatedPositionalSelfAttention] = GatedPositionalSelfAttention,
     ) -> None:
         super().__init__()
-        assert config.kind != "resnet18", "which is not made of these blocks"
+        assert config.kind not in ("resnet18", "pretrained"), "which are not made of these blocks"
         kinds = {"convit": gpsa, "external": ExternalAttention}
         self.config, self.grid, self.tokens = config, config.grid(image_size), config.tokens(image_size)
         self.patches = nn.Conv2d(3, config.width, kernel_size=config.patch, stride=config.patch)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib import resources
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -69,7 +69,22 @@ def most_features() -> int:
     return MULTIPLE * min(len(filters()[size].kernels) // share for size, share in SHARES.items())
 
 
-class Eye(nn.Module):
+class Sight(nn.Module):
+    """A fixed way to see: bytes (B, C, H, W) as any kind of number in, whole numbers (B, features) as float32 out."""
+
+    features: int
+    at_once: ClassVar[int] = SUMMED
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.buffers()).device
+
+    def unrounded(self, images: Tensor) -> Tensor:
+        """Features to decide with, where only those that are summed have to be whole."""
+        return self(images)
+
+
+class Eye(Sight):
     """From images to features; nothing in it is learned, and nothing of it is stored with a model."""
 
     def __init__(self, features: int, mirrored: bool = False) -> None:
@@ -85,12 +100,7 @@ class Eye(nn.Module):
                 chosen = values[: share * features // MULTIPLE].to(torch.get_default_device(), copy=True)
                 self.register_buffer(f"{name}{size}", chosen, persistent=False)
 
-    @property
-    def device(self) -> torch.device:
-        return next(self.buffers()).device
-
     def forward(self, images: Tensor) -> Tensor:
-        """Bytes (B, C, H, W) as any kind of number, to features (B, F), whole numbers as float32."""
         if not torch.compiler.is_compiling() and images.device.type == "cpu" and len(images) > CHUNK:
             return torch.cat([self(part) for part in images.split(CHUNK)])
         with in_full_precision(images.device):
@@ -163,14 +173,14 @@ def patch_sums(values: Tensor, size: int) -> Tensor:
 class EyeClassifier(nn.Module):
     """An eye and what it has learned."""
 
-    def __init__(self, eye: Eye, per_class: bool = False) -> None:
+    def __init__(self, eye: Sight, per_class: bool = False) -> None:
         super().__init__()
         self.eye, self.ridge = eye, ExactRidge(eye.features, per_class)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Bytes (B, C, H, W) as any kind of number, to scores (B, classes), about 1 for the class and 0 for others."""
         with in_full_precision(pixels.device):
-            return self.ridge(self.eye(pixels))
+            return self.ridge(self.eye.unrounded(pixels))
 
     def sums(self, images: Tensor, labels: Tensor, watch: Watch = lambda _: None) -> "Sums":
         """What images as bytes add to all that was learned."""
@@ -216,14 +226,14 @@ class EyeClassifier(nn.Module):
 
 
 @torch.no_grad()
-def summed(eye: Eye, images: Tensor, labels: Tensor, classes: int, per_class: bool, watch: Watch) -> Sums:
+def summed(eye: Sight, images: Tensor, labels: Tensor, classes: int, per_class: bool, watch: Watch) -> Sums:
     """The sums of images (n, C, H, W) as bytes."""
     device, size = eye.device, eye.features
     groups = [labels == label for label in range(classes)] if per_class else [torch.ones_like(labels, dtype=torch.bool)]
     sums, grams, done = torch.zeros(classes, size, dtype=torch.float64, device=device), [], 0
     for group in groups:
         gram = torch.zeros(size, size, dtype=torch.float64, device=device)  # whole numbers below 2⁵³: exact
-        for some, theirs in zip(images[group].split(SUMMED), labels[group].split(SUMMED), strict=True):
+        for some, theirs in zip(images[group].split(eye.at_once), labels[group].split(eye.at_once), strict=True):
             x = eye(some.to(device)).double()
             gram.addmm_(x.T, x)
             sums.index_add_(0, theirs.to(device), x)

@@ -19,8 +19,9 @@ from gcab.report.tables import (
     NOTHING,
     Group,
     accuracy_table,
-    compare_table,
+    comparisons,
     group_runs,
+    is_pretrained,
     memory_table,
     progress,
     results_of,
@@ -52,7 +53,7 @@ def write_report(runs: Sequence[RunFolder], out: Path) -> Path:
         lead=escape(_lead(groups[0])),
         warnings=_warnings(groups),
         cards=_cards(groups),
-        compare_table=compare_table(runs).html(),
+        compare_table="\n".join(table.html() for table in comparisons(runs)),
         accuracy_table=accuracy_table(runs).html(),
         memory_table=memory_table(runs).html(),
         explanations="\n".join(_explanation(name) for name in METRICS),
@@ -65,9 +66,9 @@ def write_report(runs: Sequence[RunFolder], out: Path) -> Path:
 
 
 def _headline_order(group: Group) -> tuple[bool, bool, float]:
-    """The best method leads; joint training, a bound rather than a competitor, and unfinished runs follow."""
-    mean = group.mean("acc_tag")
-    return mean is None, results_of(group.runs[0]).joint, -(mean or 0.0)
+    """The best method leads; joint training and pretrained encoders, no competitors, and unfinished runs follow."""
+    mean, run = group.mean("acc_tag"), group.runs[0]
+    return mean is None, results_of(run).joint or is_pretrained(run), -(mean or 0.0)
 
 
 def _title(groups: Sequence[Group]) -> str:

@@ -3,9 +3,10 @@
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from gcab.evaluation.metrics import METRICS, Results, describe, results_from_records, task_records
@@ -135,6 +136,20 @@ def group_runs(runs: Sequence[RunFolder], elsewhere: Sequence[RunFolder] = ()) -
     return [Group(label, group) for label, group in zip(labels, groups, strict=True)]
 
 
+def is_pretrained(run: RunFolder) -> bool:
+    """Whether its encoder has seen other images than the run's own, so that it is no equal of one from scratch."""
+    return run.config.get("encoder", {}).get("kind") == "pretrained"
+
+
+def comparisons(runs: Sequence[RunFolder]) -> list[Table]:
+    """What was learned from scratch, and apart from it what began with a pretrained encoder."""
+    parts = [[run for run in runs if is_pretrained(run) == pretrained] for pretrained in (False, True)]
+    scratch, pretrained = map(compare_table, parts)
+    apart = "Encoders that were trained elsewhere, on other images: not to be compared with methods from scratch. "
+    labelled = replace(pretrained, title="Comparison, pretrained encoders", note=apart + pretrained.note)
+    return [table for table, part in ((scratch, parts[0]), (labelled, parts[1])) if part] or [scratch]
+
+
 def compare_table(runs: Sequence[RunFolder]) -> Table:
     """The best method first: every metric as mean ± standard deviation over seeds; unfinished runs named at the end."""
     groups = group_runs(runs)
@@ -237,7 +252,10 @@ def _label(own: Settings, everyone: Sequence[Settings], elsewhere: Sequence[Sett
         rivals = everyone if key in TOLD_IN_ANY_CASE else peers
         if any(key in other and other[key] != value for other in rivals):
             telling.append(f"{key.removesuffix('.name').rpartition('.')[2]}={value}")
+    name = str(own["method"])
+    if own.get("encoder.kind") == "pretrained":
+        name += f" on {PurePath(own['encoder.weights']).name}"
     if not telling:
-        return str(own["method"])
+        return name
     more = [f"{len(telling) - LABEL_SETTINGS} more"] if len(telling) > LABEL_SETTINGS else []
-    return f"{own['method']} ({', '.join(telling[:LABEL_SETTINGS] + more)})"
+    return f"{name} ({', '.join(telling[:LABEL_SETTINGS] + more)})"

@@ -14,7 +14,10 @@ from gcab.data.tasks import Setting, Task
 from gcab.errors import GcabError
 from gcab.methods.method import Method, grow
 from gcab.methods.registry import method_named
-from gcab.model.eye import VERSION, EyeClassifier
+from gcab.model.eye import VERSION, Eye
+from gcab.pretrained.description import Description, PretrainedWeights
+from gcab.pretrained.encoder import PretrainedEncoder
+from gcab.pretrained.source import read_pretrained
 from gcab.runs.model import GENERATION, DamagedError, load_model, require_sound, save_model
 from gcab.seeds import seeded
 
@@ -23,6 +26,9 @@ def build_method(config: RunConfig) -> Method:
     """A method that has learned nothing yet."""
     info, weights = dataset(config.scenario.dataset), None
     mean, std = info.mean, info.std
+    if config.encoder.kind == "pretrained":
+        found = read_pretrained(config.encoder.weights)
+        return _build(config, found.mean, found.std, found)
     if config.encoder.weights:
         weights, mean, std = encoder_of(Path(config.encoder.weights))
     return _build(config, mean, std, weights)
@@ -52,6 +58,8 @@ def save_method(
 ) -> None:
     """A model folder from which `load_method` builds the same method again."""
     eye = {"eye": VERSION} if has_eye(method) else {}
+    encoder = pretrained_encoder(method)
+    pretrained = {} if encoder is None else {"pretrained": encoder.to_dict()}
     description = {
         "config": to_dict(config),
         "tasks": [list(task.names) for task in tasks],
@@ -59,13 +67,20 @@ def save_method(
         "mean": list(method.setting.mean),
         "std": list(method.setting.std),
         **eye,
+        **pretrained,
         **(extra or {}),
     }
     save_model(folder, description, method.state_dict())
 
 
 def has_eye(method: Method) -> bool:
-    return any(isinstance(part, EyeClassifier) for part in method.modules())
+    return any(isinstance(part, Eye) for part in method.modules())
+
+
+def pretrained_encoder(method: Method) -> Description | None:
+    """What is known of the encoder that others trained; None for a method with one of its own."""
+    found = (part.description for part in method.modules() if isinstance(part, PretrainedEncoder))
+    return next(found, None)
 
 
 def load_method(folder: Path) -> tuple[Method, RunConfig, dict[str, Any]]:
@@ -88,13 +103,15 @@ def load_method(folder: Path) -> tuple[Method, RunConfig, dict[str, Any]]:
     try:
         info = dataset(config.scenario.dataset)
         mean, std = (tuple(description.get(key, of_data)) for key, of_data in (("mean", info.mean), ("std", info.std)))
-        method = _build(config, mean, std)
+        stored = description.get("pretrained")
+        weights = None if stored is None else PretrainedWeights(Description(**stored), mean, std, {})
+        method = _build(config, mean, std, weights)
         first = 0
         for index, names in enumerate(description["tasks"]):
             grow(method, Task(index, first, tuple(names)), config.seed)
             first += len(names)
         method.load_state_dict(tensors, strict=True)
-    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError):
+    except (AssertionError, AttributeError, KeyError, RuntimeError, TypeError, ValueError):
         raise DamagedError(
             f"{folder}/model.json does not fit its weights: it is damaged, restore it from a copy."
         ) from None

@@ -14,6 +14,7 @@ FLOORS = (
     ("errors", "version", "profiles", "records", "seeds", "terminal"),
     ("parallel", "fleet"),  # processes that train together, and devices; where runs are run
     ("model",),  # the paper
+    ("pretrained",),  # encoders that others trained
     ("data",),  # images in
     ("fast",),  # the paper's functions at speed
     ("methods",),

@@ -81,11 +81,11 @@ def test_the_schedule_is_the_recipes_the_scenarios_or_the_one_asked_for(tmp_path
     def epochs(name: str, scenario: str, asked: int | None = None) -> set[int]:
         return {job.config.training.epochs for job in plan(RECIPES[name], tmp_path, [scenario], epochs=asked)}
 
-    assert epochs("main", "cifar100/10") == {100, 500}, "the default's and the paper's"
-    assert epochs("ablation", "cifar100/10") == {100}
+    assert epochs("main", "cifar100/10") == {120, 500}, "the default's and the paper's"
+    assert epochs("ablation", "cifar100/10") == {120}
     assert epochs("ablation", "digits/5") == {40}, "never longer than the scenario's own"
     assert epochs("ablation", "digits/5", 50) == {50}
-    assert epochs("memory", "cifar100/10") == {100, 20}, "a row may need less"
+    assert epochs("memory", "cifar100/10") == {120, 20}, "a row may need less"
     assert epochs("memory", "cifar100/10", 3) == {3}
     with pytest.raises(GcabError, match="epochs is 0"):
         epochs("main", "digits/5", 0)
@@ -149,7 +149,7 @@ def test_a_dry_run_lists_and_does_nothing(
     assert "1 digits/2, without PFR 1 epoch a task, 0 steps left, finished" in listed
     assert "0 training steps in all" in listed
     listed = said(capsys, "main", "--runs", copied, "--only", "official", "--dry-run")
-    assert "1 cifar100/10, extended 100 epochs a task, 0 steps left, not now" in listed
+    assert "1 cifar100/10, extended 120 epochs a task, 0 steps left, not now" in listed
     assert "5 cifar100/5, official 500 epochs a task, 195,000 steps left and 1 distillation, not started" in listed
     assert "390,000 training steps in all" in listed
     listed = said(capsys, "main", "--scenario", "imagenet100/10", "--dry-run")

@@ -1,0 +1,112 @@
+"""A frozen encoder and an exact ridge regression: what pretrained encoders are learned with.
+
+Not in the paper. As RanPAC (McDonnell et al., 2023) without its first-session adaptation: features of an encoder that
+never changes, random projections of them if so wished, and ridge regression out of sums (`gcab/model/ridge.py`). With
+`encoder.kind pretrained` the encoder is one that others trained; any other has random weights from the seed, or those
+of a run (`encoder.weights`).
+
+Legend: f = an encoder's features of an image, u = f at a root mean square of 1, P = random signs. Where a mirror image
+means the same, f is the mean of both.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from gcab.data.augment import normalise
+from gcab.data.tasks import Setting
+from gcab.errors import GcabError
+from gcab.fast.encoders import make_encoder
+from gcab.methods.eye import Eye
+from gcab.methods.method import Method, pooled
+from gcab.model.eye import EyeClassifier, Sight, in_full_precision
+from gcab.pretrained.encoder import PretrainedEncoder
+
+LEVELS = 128  # of a feature as large as is usual
+SEED = 0  # of P, the same for everybody: sums of different models add up
+MOST = 16384  # projections
+
+
+@dataclass(frozen=True)
+class FrozenOptions:
+    """What is made of the encoder's features, and how their sums are kept."""
+
+    features: int = 0  # random projections beside the encoder's own features: for thousands of images
+    forgettable: bool = False  # sums of every class by itself, so that one can be forgotten without its images
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.features <= MOST:
+            raise GcabError(f"options.features is {self.features}: give a number of projections from 0 to {MOST}.")
+
+
+class FrozenSight(Sight):
+    """u, and beside it max(0, P u / sqrt(D)), in steps of 1 / LEVELS: whole numbers, so that their sums are exact."""
+
+    purposes: ClassVar[dict[str, str]] = {"signs": "random projection of the encoder's features"}
+    at_once: ClassVar[int] = 16  # images: few, as each takes long and somebody watches
+    encoder: Any
+    signs: Tensor
+
+    def __init__(self, setting: Setting, projections: int) -> None:
+        super().__init__()
+        self.mean, self.std, self.mirrored = setting.mean, setting.std, setting.mirrors
+        self.encoder = make_encoder(setting.encoder, setting.image_size, setting.weights).requires_grad_(False)
+        width: int = getattr(self.encoder, "summary_width", setting.encoder.width)
+        self.features = width + projections
+        random = torch.Generator().manual_seed(SEED)
+        self.register_buffer("signs", torch.randint(2, (projections, width), generator=random).to(torch.int8) * 2 - 1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.unrounded(images).round()
+
+    def unrounded(self, images: Tensor) -> Tensor:
+        if not torch.compiler.is_compiling() and images.device.type == "cpu" and len(images) > 1:
+            # One by one, nothing depends on the others: an image has the same features in any lesson.
+            return torch.cat([self.unrounded(image) for image in images.split(1)])
+        with in_full_precision(images.device):
+            ready = normalise(images.byte(), self.mean, self.std)
+            looks = (ready, ready.flip(3)) if self.mirrored else (ready,)
+            return self.scaled(torch.stack([self.summary(look).float() for look in looks]).mean(dim=0))
+
+    def scaled(self, f: Tensor) -> Tensor:
+        """From f to what is summed, but for the rounding."""
+        u = f / f.square().mean(dim=1, keepdim=True).sqrt().clamp_min(1e-9)
+        projected = (u @ self.signs.float().T).relu() / u.shape[1] ** 0.5
+        return torch.cat([u, projected], dim=1) * LEVELS
+
+    def summary(self, images: Tensor) -> Tensor:
+        """f: one vector for each normalised image."""
+        if isinstance(self.encoder, PretrainedEncoder):
+            return self.encoder.summary(images)
+        return pooled(self.encoder(images))
+
+
+class Frozen(Eye):
+    """Sums of the features of a frozen encoder, of their products and of the images of each class."""
+
+    Options: ClassVar[type[Any]] = FrozenOptions
+    summary = "a frozen, best a pretrained encoder with exact ridge regression; stores no image"
+    few: ClassVar[int] = 2
+
+    def __init__(self, setting: Setting, options: FrozenOptions) -> None:
+        Method.__init__(self, setting, options)
+        self.eye = EyeClassifier(FrozenSight(setting, options.features), options.forgettable)
+
+    @property
+    def sight(self) -> FrozenSight:
+        """What never changes."""
+        assert isinstance(self.eye.eye, FrozenSight)
+        return self.eye.eye
+
+    def merge(self, other: Method, places: Sequence[int]) -> None:
+        if isinstance(other, Frozen):
+            own, its = self.sight.encoder.state_dict(), other.sight.encoder.state_dict()
+            if own.keys() != its.keys() or not all(torch.equal(own[name], its[name].to(own[name])) for name in own):
+                raise GcabError("these models do not add up: they have different encoders.")
+        super().merge(other, places)
+
+    def features(self, images: Tensor) -> Tensor:
+        return self.sight.encoder(images)

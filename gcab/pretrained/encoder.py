@@ -1,0 +1,114 @@
+"""What every pretrained encoder has in common: it never learns, and brings images to the size that it knows."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gcab.model.encoder import EncoderConfig
+from gcab.pretrained.description import Description
+
+LARGEST_MEMORY = 2 * 2**30  # bytes of tokens that are remembered during a lesson
+
+
+class Remembered:
+    """The tokens of images that a lesson has seen, by their pixels: gone with the lesson, and never saved."""
+
+    def __init__(self) -> None:
+        self.tokens: dict[bytes, Tensor] = {}
+        self.bytes = 0
+
+    def look(self, images: Tensor, encode: Callable[[Tensor], Tensor]) -> Tensor:
+        """What is remembered, and the rest encoded."""
+        keys = [hashlib.sha256(image.contiguous().numpy().data).digest() for image in images]
+        new = [index for index, key in enumerate(keys) if key not in self.tokens]
+        fresh: dict[bytes, Tensor] = {}
+        if new:
+            with torch.inference_mode(False), torch.no_grad():  # what is kept is for learning, too
+                fresh = {keys[index]: row.clone() for index, row in zip(new, encode(images[new]), strict=True)}
+        found = torch.stack([self.tokens[key] if key in self.tokens else fresh[key] for key in keys])
+        for key, row in fresh.items():
+            if self.bytes + row.nbytes <= LARGEST_MEMORY:
+                self.tokens[key] = row
+                self.bytes += row.nbytes
+        return found
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Remembered":
+        """Copies of a method, on which a lesson tries things out, see what it sees."""
+        return self
+
+
+class PretrainedEncoder(nn.Module):
+    """An encoder that was trained elsewhere: `summary` for one vector an image, `forward` for tokens."""
+
+    purposes: ClassVar[dict[str, str]] = {"": "pretrained encoder: turns an image into features; never learns"}
+    on_host: ClassVar[bool] = False  # whether it can only be computed on the host
+
+    def __init__(self, config: EncoderConfig, description: Description, width: int) -> None:
+        """`width` is that of a token."""
+        super().__init__()
+        self.config = replace(config, width=width)
+        self.description, self.grid = description, self.config.grid(description.crop)
+        self.tokens = self.grid[0] * self.grid[1]
+        self.remembered: Remembered | None = None  # during a lesson only
+
+    @property
+    def summary_width(self) -> int:
+        """Numbers in `summary`."""
+        raise NotImplementedError
+
+    def summary(self, images: Tensor) -> Tensor:
+        """Normalised images (B, 3, S, S) of any size to one vector each, (B, summary_width)."""
+        raise NotImplementedError
+
+    def look(self, images: Tensor) -> Tensor:
+        """The same to tokens (B, tokens, D)."""
+        raise NotImplementedError
+
+    def forward(self, images: Tensor) -> Tensor:
+        """`look`, at each image once in a lesson."""
+        if self.remembered is None or torch.compiler.is_compiling() or images.device.type != "cpu":
+            return self.look(images)
+        return self.remembered.look(images, self.look)
+
+    def prepared(self, images: Tensor) -> Tensor:
+        """The centre of an image at the encoder's own scale, (B, 3, crop, crop)."""
+        resize, crop = self.description.resize, self.description.crop
+        if images.shape[2:] != (resize, resize):
+            images = functional.interpolate(
+                images, (resize, resize), mode="bicubic", align_corners=False, antialias=images.shape[-1] > resize
+            )
+        first = (resize - crop) // 2
+        return images[:, :, first : first + crop, first : first + crop]
+
+    def norms(self) -> Iterator[nn.Module]:
+        """None that could be frozen: all are."""
+        return iter(())
+
+    def train(self, mode: bool = True) -> "PretrainedEncoder":  # noqa: ARG002
+        """It stays as it is, whatever mode its owner is in."""
+        return super().train(False)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Any:  # noqa: ARG002
+        return super().requires_grad_(False)
+
+
+def remember(network: nn.Module, during: bool) -> None:
+    """Begin to remember what frozen encoders see, or forget all of it."""
+    for part in network.modules():
+        if isinstance(part, PretrainedEncoder):
+            part.remembered = Remembered() if during else None
+
+
+def pooling(grid: int, side: int) -> Tensor:
+    """Weights (side², grid²) that average tokens of a square grid over `side` x `side` areas, which may overlap."""
+    edges = torch.arange(side)
+    first, last = edges * grid // side, -(-(edges + 1) * grid // side)
+    place = torch.arange(grid)
+    rows = ((place >= first[:, None]) & (place < last[:, None])).float()
+    rows = rows / rows.sum(dim=1, keepdim=True)
+    return torch.kron(rows, rows)
