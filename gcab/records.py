@@ -189,6 +189,8 @@ class CalibrationRecord(TypedDict):
     images: Natural
     newest: NotRequired[Natural]  # models of version 0.1.0 have none
     expected_calibration_error: float | None
+    alike: NotRequired[bool]
+    curve: NotRequired[list[list[float]]]
 
 
 class PretrainedRecord(TypedDict):

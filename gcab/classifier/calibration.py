@@ -6,7 +6,7 @@ Legend: z = an image's logits, T = temperature, H = entropy of softmax(z / T).
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ FARTHEST = 1e4  # a logit further than this below its row's largest counts as th
 SHRINKAGE = 2.0  # weight of (log T - log T before)², beside the sum of the images' losses
 PATIENCE = 2.0  # spreads by which the largest logit may be lower than is usual before it counts
 LONG_PATIENCE = 4.0  # the same for classes of earlier tasks, which drift has made weaker
+ALLOWANCE = 0.25  # spreads by which answers for those may be less certain
 FLAGGED = 0.95  # stranger than this share of held-out known images: perhaps none of the classes
 FEWEST = 20  # held-out images, below which nobody can say so
 ENOUGH = 50  # images for a distribution of familiarity that needs no support by an earlier one
@@ -27,6 +28,14 @@ KNOTS = 256  # of that distribution, as stored
 WIDE_BINS, BIN_IMAGES = 15, 10
 
 Scale = tuple[float, float]  # the median of held-out images, and how far below it their lowest 5 % begin
+
+
+class Bin(NamedTuple):
+    """Images of about the same confidence."""
+
+    images: int
+    confidence: float  # their mean, 0..1
+    accuracy: float  # the share of them named right, 0..1
 
 
 @dataclass(frozen=True)
@@ -40,12 +49,22 @@ class Calibration:
     images: int = 0  # held-out images this rests on
     newest: int = 0  # the first of the classes that those images are of
     expected_calibration_error: float | None = None  # 0..1, of the newest task's held-out images; None: too few
+    alike: bool = False  # certainty counts for classes of earlier tasks, too; false in models of 0.1.0
+    curve: tuple[Bin, ...] = ()  # of the same images as the error
 
     @classmethod
     def fit(
-        cls, logits: Tensor, labels: Tensor, previous: "Calibration | None" = None, newest: int = 0
+        cls,
+        logits: Tensor,
+        labels: Tensor,
+        previous: "Calibration | None" = None,
+        newest: int = 0,
+        overall: float | None = None,
     ) -> "Calibration":
         """Calibrate on held-out images of the newest task, whose first class is given; those of earlier tasks are gone.
+
+        `overall` is the accuracy to expect over all classes, 0..1 (see `forecast`): where earlier tasks have lost more
+        than the newest task's images can tell, the mean confidence must not be clearly above it.
 
         `previous` is where the temperature is drawn to, and its distribution of familiarity fills up what the new
         images lack to 50. It gets no more weight than that: it was measured among fewer classes, so it is too sure.
@@ -56,16 +75,23 @@ class Calibration:
         if labels.shape != (count,) or not (count and labels.min() >= 0 and labels.max() < z.shape[1]):
             raise GcabError(f"calibration got {count} rows of {z.shape[1]} logits: give each row one of their labels.")
         temperature = fitted_temperature(z, labels, before.temperature)
-        scaled = cls(temperature, _scale(certainty(z, temperature)), _scale(strength(logits)), newest=newest)
-        borrowed = min(before.images, max(0, ENOUGH - count))
-        return cls(
+        if overall is not None:
+            temperature = max(temperature, temperature_for(z, at_most(overall, count)))
+        scaled = cls(
             temperature,
-            scaled.certainty,
-            scaled.strength,
+            _scale(certainty(z, temperature)),
+            _scale(strength(logits)),
+            newest=newest,
+            alike=True,
+        )
+        borrowed = min(before.images, max(0, ENOUGH - count))
+        probabilities = cross_fitted(z, labels, before.temperature)
+        return replace(
+            scaled,
             familiarity=_knots(scaled.familiar(logits), before.familiarity, borrowed),
             images=count + borrowed,
-            newest=newest,
             expected_calibration_error=cross_fitted_error(z, labels, before.temperature),
+            curve=() if probabilities is None else tuple(reliability(probabilities, labels)),
         )
 
     def probabilities(self, logits: Tensor) -> Tensor:
@@ -90,13 +116,12 @@ class Calibration:
 
         Things like the known classes give themselves away by uncertainty, things like nothing known only by weak
         logits; either is counted in the spreads of held-out images. How certain the model should be of classes of
-        earlier tasks no image is left to tell: of those, only far weaker logits are strange.
+        earlier tasks no image is left to tell: about as certain as of the newest, though they may be weaker.
         """
         (middle, spread), (usual, width) = self.certainty, self.strength
         certain = (certainty(_rows(logits), self.temperature) - middle) / spread
         strong = (strength(logits) - usual) / width
-        of_newest = logits.argmax(dim=1).cpu() >= self.newest
-        return torch.where(of_newest, torch.minimum(certain, strong + PATIENCE), strong + LONG_PATIENCE)
+        return familiarity(certain, strong, logits.argmax(dim=1).cpu() >= self.newest, self.alike)
 
     def outdated(self) -> "Calibration":
         """What is left when a task was learned without held-out images: a temperature, and nothing measured."""
@@ -118,14 +143,43 @@ class Calibration:
                 int(fields["images"]),
                 int(fields.get("newest", 0)),  # models of version 0.1.0 have none
                 None if fields["expected_calibration_error"] is None else float(fields["expected_calibration_error"]),
+                bool(fields.get("alike", False)),
+                tuple(Bin(int(part[0]), float(part[1]), float(part[2])) for part in fields.get("curve", ())),
             )
-            numbers = (made.temperature, *made.certainty, *made.strength, *made.familiarity)
+            bins = [value for part in made.curve for value in part]
+            numbers = (made.temperature, *made.certainty, *made.strength, *made.familiarity, *bins)
             sound = all(map(math.isfinite, numbers)) and min(made.temperature, made.certainty[1], made.strength[1]) > 0
             if not sound or min(made.images, made.newest) < 0 or list(made.familiarity) != sorted(made.familiarity):
                 raise ValueError
-        except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
+        except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError):
             raise GcabError("the model's calibration is damaged: restore the model from a copy.") from None
         return made
+
+
+def familiarity(certain: Tensor, strong: Tensor, of_newest: Tensor, alike: bool) -> Tensor:
+    """How familiar images look by how certain and how strong the answers are, in spreads of held-out images."""
+    of_earlier = strong + LONG_PATIENCE
+    if alike:
+        of_earlier = torch.minimum(certain + ALLOWANCE, of_earlier)
+    return torch.where(of_newest, torch.minimum(certain, strong + PATIENCE), of_earlier)
+
+
+def at_most(share: float, images: int) -> float:
+    """Two standard errors above a share that so many images tell, one right and one wrong image added."""
+    smoothed = (share * images + 1) / (images + 2)
+    return smoothed + 2 * math.sqrt(smoothed * (1 - smoothed) / images)
+
+
+def temperature_for(z: Tensor, confidence: float) -> float:
+    """The T at which the mean confidence is no more than this, as far as there is one."""
+    low, high = math.log(COLDEST), math.log(HOTTEST)
+    for _ in range(40):  # the mean confidence falls as T rises
+        middle = (low + high) / 2
+        if float((z / math.exp(middle)).softmax(dim=1).max(dim=1).values.mean()) > confidence:
+            low = middle
+        else:
+            high = middle
+    return math.exp(high)
 
 
 def certainty(z: Tensor, temperature: float) -> Tensor:
@@ -166,22 +220,20 @@ def fitted_temperature(z: Tensor, labels: Tensor, before: float = 1.0) -> float:
 
 
 def cross_fitted_error(z: Tensor, labels: Tensor, before: float = 1.0) -> float | None:
-    """The calibration error of each half of the images under the other half's temperature; None if they are few."""
+    """The calibration error of `cross_fitted` probabilities; None if the images are few."""
+    probabilities = cross_fitted(z, labels, before)
+    return None if probabilities is None else expected_calibration_error(probabilities, labels)
+
+
+def cross_fitted(z: Tensor, labels: Tensor, before: float = 1.0) -> Tensor | None:
+    """Probabilities of each half of the images under the other half's temperature; None if they are few."""
     if len(z) < 2 * BIN_IMAGES:
         return None
     order = labels.argsort(stable=True)  # every class goes to both halves
     probabilities = torch.zeros_like(z)
     for measured, fitted in ((order[::2], order[1::2]), (order[1::2], order[::2])):
         probabilities[measured] = (z[measured] / fitted_temperature(z[fitted], labels[fitted], before)).softmax(dim=1)
-    return expected_calibration_error(probabilities, labels)
-
-
-class Bin(NamedTuple):
-    """Images of about the same confidence."""
-
-    images: int
-    confidence: float  # their mean, 0..1
-    accuracy: float  # the share of them named right, 0..1
+    return probabilities
 
 
 def expected_calibration_error(probabilities: Tensor, labels: Tensor) -> float:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from gcab.classifier.calibration import Calibration
 from gcab.classifier.distillation import distilled
-from gcab.classifier.forecast import forecast
+from gcab.classifier.forecast import forecast, mean_over_classes
 from gcab.classifier.habits import ScikitHabits
 from gcab.classifier.history import change
 from gcab.classifier.housekeeping import joined, known_place, place_of, renamed
@@ -191,12 +191,16 @@ class ContinualClassifier(Classifier, ScikitHabits):
     def adopt(self, lesson: Lesson, seconds: float, name: str | None = None) -> None:
         """The second half of `learn`: take what a lesson has learned, and measure it on the images held out."""
         material, accuracy, calibration = lesson.material, None, self.calibration.outdated()
-        held_out = material.held_out
-        if held_out is not None:
-            logits = logits_of(lesson.method, held_out.images, self.device)
+        before = self._known or Knowledge(lesson.method, lesson.config)
+        tasks, held_out = (*before.tasks, material.task), material.held_out
+        logits = None if held_out is None else logits_of(lesson.method, held_out.images, self.device)
+        if logits is not None and held_out is not None:
             accuracy = share_right(logits, held_out.labels)
+        expected = forecast(lesson.method, tasks, held_out, accuracy)
+        if logits is not None and held_out is not None:
             newest = min(material.task.first, int(held_out.labels.min()))
-            calibration = Calibration.fit(logits, held_out.labels, self.calibration, newest)
+            overall = mean_over_classes(tasks, expected)
+            calibration = Calibration.fit(logits, held_out.labels, self.calibration, newest, overall)
         taught = Taught(
             classes=material.task.classes,
             images=len(material.train.labels),
@@ -208,9 +212,6 @@ class ContinualClassifier(Classifier, ScikitHabits):
             lesson=name,
             again=tuple(material.again.values()),
         )
-        before = self._known or Knowledge(lesson.method, lesson.config)
-        tasks = (*before.tasks, material.task)
-        expected = forecast(lesson.method, tasks, held_out, accuracy)
         self._take(
             before.become(
                 lesson.method,

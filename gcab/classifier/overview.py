@@ -51,6 +51,7 @@ def overview(path: str | Path) -> dict[str, Any]:
             "images": model.calibration.images,
             "tells_unknown": model.calibration.tells_unknown,
             "expected_calibration_error": model.calibration.expected_calibration_error,
+            "curve": [part._asdict() for part in model.calibration.curve],
         },
         "images": {"count": stored_images(model.method), "bytes": model.method.image_bytes()},
         "bytes": {"model": folder_bytes(folder.current()), "folder": folder_bytes(folder.path)},

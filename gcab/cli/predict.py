@@ -18,9 +18,8 @@ quotes ('photos/**/*.jpg'), or - for standard input: the bytes of one image, or 
 find -print0 gives them), told apart by how they begin.
 
 The unknown score is the share of known images that look more familiar than this one: 0.95 means stranger than
-95 % of them. Images with at least --unknown are flagged as none of the model's classes; those taken for a class of an
-earlier lesson only if they are far stranger. A model that had fewer than 20 held-out photos gives no score (-, null or
-empty) and flags nothing.
+95 % of them. Images with at least --unknown are flagged as none of the model's classes. A model that had fewer than 20
+held-out photos gives no score (-, null or empty) and flags nothing.
 
 --json gives an object per line: {"file", "top": [{"class", "probability", "task"}], "unknown", "flagged"}, or
 {"file", "error"}. --csv gives a row per image; text that a spreadsheet would run as a formula (from = + - @ on) gets a

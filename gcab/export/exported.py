@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from gcab.classifier.calibration import FARTHEST, LONG_PATIENCE, PATIENCE, Calibration, certainty
+from gcab.classifier.calibration import FARTHEST, Calibration, certainty, familiarity
 from gcab.classifier.model import Classifier
 from gcab.export.preprocessing import Preprocessing
 from gcab.methods.method import Method
@@ -83,7 +83,7 @@ class Calibrated(nn.Module):
         (middle, spread), (usual, width) = self.calibration.certainty, self.calibration.strength
         certain, strong = (certainty(z, temperature)[:, None] - middle) / spread, (strongest - usual) / width  # (n, 1)
         of_newest = logits.argmax(dim=1, keepdim=True) >= self.calibration.newest
-        familiar = torch.where(of_newest, torch.minimum(certain, strong + PATIENCE), strong + LONG_PATIENCE)
+        familiar = familiarity(certain, strong, of_newest, self.calibration.alike)
         unknown = (familiar < self.knots).sum(dim=1) / max(1, len(self.knots))
         return (z / temperature).softmax(dim=1).float(), unknown.float()
 

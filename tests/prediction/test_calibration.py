@@ -1,5 +1,6 @@
 """Calibration: known miscalibration is undone, few or odd images do no harm, strangers are told from the known."""
 
+import dataclasses
 import json
 import math
 from typing import Any
@@ -139,15 +140,34 @@ def test_a_certain_answer_from_weak_logits_is_unknown() -> None:
     assert calibration.unknown(certain - 0.1).max() < 0.2  # a little weaker is nothing strange
 
 
-def test_of_classes_of_earlier_tasks_only_far_weaker_logits_are_strange() -> None:
+def test_classes_of_earlier_tasks_must_be_as_certain_but_may_be_weaker() -> None:
     held_out, labels = faultless(100, margin=30.0)
     before = torch.full((100, 2), -30.0)  # two classes of an earlier task, which no held-out image is of
     noise = torch.randn(100, 4, generator=torch.Generator().manual_seed(3))
     calibration = Calibration.fit(torch.cat([before, held_out], dim=1) + noise, 2 + labels, newest=2)
     torn = torch.tensor([[28.0, 27.9, 0.0, 0.0], [0.0, 0.0, 28.0, 27.9]])  # hardly certain of an old, of a new class
-    assert calibration.unknown(torn).tolist() == [0, 1]
+    assert calibration.unknown(torn).tolist() == [1, 1]
+    as_before = dataclasses.replace(calibration, alike=False)  # models of 0.1.0 keep their answers
+    assert as_before.unknown(torn).tolist() == [0, 1]
     weaker = torch.tensor([[0.0, -30.0, -30.0, -30.0]])
     assert calibration.unknown(weaker).item() == 1
+
+
+def test_the_mean_confidence_is_not_above_the_accuracy_to_expect_of_all_classes() -> None:
+    logits, labels = faultless(200)
+    alone, among_all = Calibration.fit(logits, labels), Calibration.fit(logits, labels, overall=0.6)
+    assert alone.probabilities(logits).max(dim=1).values.mean() > 0.95
+    assert 0.6 < among_all.probabilities(logits).max(dim=1).values.mean().item() < 0.68  # two standard errors above
+    doubtful, answers = truthful(2000)
+    for sure in (1.0, 0.99):  # an estimate that is surer than the held-out images changes nothing
+        assert Calibration.fit(doubtful, answers, overall=sure) == Calibration.fit(doubtful, answers)
+
+
+def test_the_curve_is_that_of_the_error() -> None:
+    calibration = Calibration.fit(*truthful(300))
+    assert sum(part.images for part in calibration.curve) == 300
+    gaps = sum(part.images * abs(part.accuracy - part.confidence) for part in calibration.curve) / 300
+    assert gaps == pytest.approx(calibration.expected_calibration_error)
     assert Calibration.from_dict(json.loads(json.dumps(calibration.to_dict()))) == calibration
 
 
