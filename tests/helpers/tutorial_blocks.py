@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from gcab.cli.main import main
-from helpers.processes import LIMIT
+from helpers.prepared import Program
+from helpers.processes import LIMIT, unmeasured
 
 LEFT_OUT = "..."  # a line of an output block that stands for any number of lines
 PORT = "8000"  # of the server in the document
@@ -71,7 +71,7 @@ class Follower:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.port = folder, free_port()
-        self.server: subprocess.Popen[str] | None = None
+        self.server: Program | None = None
         self.printed: list[tuple[str, str]] = []  # (commands, output) of each bash block
 
     def follow(self, block: Block) -> list[str]:
@@ -117,18 +117,16 @@ class Follower:
     def start(self, command: str) -> str:
         """A server in the background; returns the line that says that it is there."""
         assert self.server is None, "one server at a time"
-        arguments = [*command.split(), "--port", str(self.port)]
-        self.server = subprocess.Popen(
-            arguments, cwd=self.folder, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
-        return output_of(self.server).readline()
+        _, *arguments = [*command.split(), "--port", str(self.port)]
+        self.server = Program(arguments, self.folder, environment())
+        return self.server.stdout.readline()
 
     def stop(self) -> str:
         """Ctrl-C; returns what the server says at its end."""
         assert self.server is not None
         server, self.server = self.server, None
         server.send_signal(signal.SIGINT)
-        rest, _ = server.communicate(timeout=LIMIT)
+        rest = "".join(server.communicate(timeout=LIMIT))
         assert server.returncode == 0, rest
         return rest
 
@@ -154,15 +152,10 @@ def following(folder: Path) -> Iterator[Follower]:
             follower.server.communicate()
 
 
-def output_of(process: "subprocess.Popen[str]") -> IO[str]:
-    assert process.stdout is not None
-    return process.stdout
-
-
 def environment() -> dict[str, str]:
     """This interpreter's programs first, one thread, a wide terminal."""
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return {**os.environ, "PATH": programs, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "COLUMNS": "120"}
+    return {**unmeasured(), "PATH": programs, "COLUMNS": "120"}
 
 
 def free_port() -> int:
