@@ -34,6 +34,7 @@ from gcab.classifier.photos import Photos
 from gcab.classifier.presets import (
     ENCODERS,
     RECIPES,
+    USUAL_SIZE,
     first_config,
     next_config,
     own_size,
@@ -52,7 +53,6 @@ from gcab.runs.assemble import build_method
 from gcab.training.trainer import DivergedError, Epoch
 
 Labels = Sequence[Label] | np.ndarray[Any, Any] | Tensor
-USUAL_SIZE = 64  # to check the settings with before the first images have been seen
 
 __all__ = ["ENCODERS", "RECIPES", "ContinualClassifier", "Label", "Labels", "Taught"]
 
@@ -97,9 +97,9 @@ class ContinualClassifier(Classifier, ScikitHabits):
 
     @classmethod
     def _of(cls, known: Knowledge, device: torch.device) -> Self:
-        config, size = known.config, known.config.scenario.image_size
-        settings = settings_for(config)
-        model = cls(config.method, image_size=size, seed=config.seed, device=str(device), settings=settings)
+        config, model = known.config, cls(device=str(device))
+        own = {"method": config.method, "image_size": config.scenario.image_size, "seed": config.seed}
+        model._given |= {**own, "settings": settings_for(config)}
         model._take(known)
         return model
 

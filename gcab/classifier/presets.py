@@ -37,6 +37,7 @@ RECIPES: Mapping[str, Settings] = {
     },
 }
 SMALLEST, LARGEST = 8, 384  # pixels a side of the images of a model
+USUAL_SIZE = 64  # to check settings with before images have been seen
 LARGEST_PADDED = 32  # pixels: below this, `photos` shifts images by a few pixels, as is usual for CIFAR
 IMITATION = ("options.distillation_", "options.temperature", "options.views")  # how GCAB-Fast learns from its passes
 FREE = ("training.", "augment.", "seed", *IMITATION)  # what may differ from task to task
@@ -58,7 +59,7 @@ def first_config(
 
 def settings_for(config: RunConfig) -> dict[str, Any]:
     """What `first_config` needs beside the method, the size and the seed to give the same configuration again."""
-    usual = first_config(config.method, "tiny", "plain", None, config.seed, {}, config.scenario.image_size)
+    usual = first_config(config.method, "tiny", "plain", None, config.seed, {}, USUAL_SIZE)
     before = {key: value for key, _, value in leaves(usual)}
     groups = ("encoder.", "training.", "augment.", "options.")
     return {

@@ -71,6 +71,7 @@ class Result:
     calibration_error: float | None  # 0..1; None where too few photos were held out to measure it
     skipped: tuple[str, ...]  # photos that could not be read
     unsure: tuple[Unsure, ...] = ()  # the held-out photos it is least sure of; nothing of them is stored
+    verdict: str | None = None  # who decides from now on, where that was tried
 
 
 def teach(
@@ -210,8 +211,6 @@ class Teaching:
     def done(self, learner: ContinualClassifier, generation: int) -> Result:
         if images := stored_images(learner.method):
             self.note(keeping(learner.config.method, images, learner.method.image_bytes()))
-        if verdict := learner.method.verdict():
-            self.note(verdict)
         last, *before = reversed(learner.taught)
         for note in losses(self.before, learner.taught):
             self.note(note)
@@ -221,7 +220,8 @@ class Teaching:
         told = {"unsure": [asdict(photo) for photo in unsure]} if unsure else {}
         self.progress({"event": "done", **which, "accuracy": accuracy, "seconds": last.seconds, **told})
         error = learner.calibration.expected_calibration_error
-        return Result(generation, self.lesson.material.task.names, last, error, self.skipped, unsure)
+        verdict = learner.method.verdict()
+        return Result(generation, self.lesson.material.task.names, last, error, self.skipped, unsure, verdict)
 
     def unsure(self, learner: ContinualClassifier) -> tuple[Unsure, ...]:
         """The photos of this lesson that the model is least sure of, among those it was not trained on."""

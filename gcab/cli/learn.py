@@ -135,6 +135,8 @@ def learn_verb(verb: argparse.Namespace, console: Console) -> None:
         + f"({duration(taught.seconds or 0)}){right}"
         + ("" if error is None else f", calibration error {100 * error:.1f} %")
     )
+    if result.verdict:
+        display.say(f"{verb.model.name}  {result.verdict}")
     if result.unsure:
         told = ", ".join(
             f"{photo.file} ({photo.label} {100 * photo.probability:.0f} %"

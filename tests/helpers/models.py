@@ -1,6 +1,6 @@
 """Tiny models: taught in a moment, or not at all but with every parameter away from its special starting value."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,10 +69,15 @@ AWKWARD = (("=wren", "[red]robin[/]"), ("Käuzchen 🦉", "owl\nby \x1b[31mnight
 
 
 def lessons(
-    tasks: Sequence[Sequence[str]], method: str = "gcab", image_size: int = 8, epochs: int = 1, held_out: float = 0.25
+    tasks: Sequence[Sequence[str]],
+    method: str = "gcab",
+    image_size: int = 8,
+    epochs: int = 1,
+    held_out: float = 0.25,
+    changes: Mapping[str, Any] | None = None,
 ) -> Iterator[ContinualClassifier]:
     """A model after each of its lessons, so small that each takes a moment."""
-    settings = {**tiny(method), "training.batch_size": 8}
+    settings = {**tiny(method), "training.batch_size": 8, **(changes or {})}
     model = ContinualClassifier(method, image_size=image_size, epochs=epochs, device="cpu", settings=settings)
     for names in tasks:
         photos = np.concatenate([pictures(name, 24, image_size) for name in names])
@@ -81,6 +86,6 @@ def lessons(
 
 def awkward_model(folder: Path, held_out: float = 0.25) -> Path:
     """Two tasks of two classes whose names are hard to print."""
-    *_, model = lessons(AWKWARD, epochs=3, held_out=held_out)
+    *_, model = lessons(AWKWARD, epochs=3, held_out=held_out, changes={"options.trial": False})
     model.save(folder)
     return folder
