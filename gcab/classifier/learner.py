@@ -99,7 +99,7 @@ class ContinualClassifier(Classifier, ScikitHabits):
     def _of(cls, known: Knowledge, device: torch.device) -> Self:
         config, model = known.config, cls(device=str(device))
         own = {"method": config.method, "image_size": config.scenario.image_size, "seed": config.seed}
-        model._given |= {**own, "settings": settings_for(config)}
+        model._given = {**model._given, **own, "settings": settings_for(config)}
         model._take(known)
         return model
 
