@@ -20,6 +20,7 @@ from gcab.data.augment import normalise
 from gcab.data.tasks import Setting
 from gcab.errors import GcabError
 from gcab.fast.encoders import make_encoder
+from gcab.methods.card import Card, Compass
 from gcab.methods.eye import Eye
 from gcab.methods.method import Method, pooled
 from gcab.model.eye import EyeClassifier, Sight, in_full_precision
@@ -89,6 +90,12 @@ class Frozen(Eye):
 
     Options: ClassVar[type[Any]] = FrozenOptions
     summary = "a frozen, best a pretrained encoder with exact ridge regression; stores no image"
+    card: ClassVar[Card] = Card(
+        source="RanPAC (McDonnell et al., NeurIPS 2023)",
+        stores="sums over images: of features, of their products, of each class",
+        differs="no adaptation in the first task; no random projections unless `options.features` asks for them",
+        compass=Compass(federated="unsupervised", online="supervised"),
+    )
     few: ClassVar[int] = 2
 
     def __init__(self, setting: Setting, options: FrozenOptions) -> None:

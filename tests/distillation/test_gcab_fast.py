@@ -504,13 +504,15 @@ def test_the_end_of_a_task_tells_who_watches() -> None:
 
 
 def test_where_there_is_no_terminal_progress_is_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([0.0, 3.0, 11.0, 11.0, 12.0])
-    monkeypatch.setattr("gcab.terminal.time.monotonic", lambda: next(clock))
+    clock = [0.0]
+    monkeypatch.setattr("gcab.terminal.time.monotonic", lambda: clock[-1])
     console = Console(file=StringIO(), force_terminal=False)
     with terminal.WorkDisplay(console, "a [model]  distilling") as watch:
-        for share in (0.1, 0.52, 0.9):
+        for moment, share in ((3.0, 0.1), (12.0, 0.5), (13.0, 0.9)):
+            clock.append(moment)
             watch(share)
-    assert console.file.getvalue() == "a [model]  distilling: 52 %\n"  # type: ignore[attr-defined]
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    assert said == "a [model]  distilling: 50 %, about 12 s left\n"
 
 
 def test_many_images_get_fewer_views(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -190,7 +190,7 @@ def test_stored_training_images_stay_at_home(samples: Samples) -> None:
     assert not any(tensor.dtype == torch.uint8 for tensor in held)
 
 
-EYE = 6  # its answers of three sizes of patches and two signs
+EYE = 12  # its answers of three sizes of patches and two signs, to an image and its mirror image
 
 
 def operations(sample: Sample) -> Counter[str]:

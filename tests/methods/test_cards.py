@@ -17,7 +17,7 @@ from gcab.methods.registry import methods
 from gcab.training.step import Step
 
 OURS = ("eye", "finetune", "joint", "untrained")  # of no publication
-UNSEEN = ("ad", "eye", "joint", "untrained")  # looks into its encoder, trains nothing, has no last task
+UNSEEN = ("ad", "eye", "frozen", "joint", "untrained")  # looks into its encoder, trains nothing, has no last task
 NO_RESNET = ("dytox", "gcab", "gcab-fast", "lvt")  # need attention
 Kind = Literal["convit", "external", "resnet18"]
 FRESH, CLASSES = 12, (2, 2, 2)
