@@ -17,7 +17,8 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[1]
 BESIDE = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md", "results/**/*.md", "results/**/*.png")
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]*)(#[^)\s]*)?\)")
-CODE = re.compile(r"(^```.*?^```$|`[^`\n]+`(?!\]))", re.DOTALL | re.MULTILINE)  # a link may have code for its text
+# Code, in which nothing is a link, and links, which may have code for their text: whichever comes first.
+PIECE = re.compile(r"^```.*?^```$|(?P<link>!?\[(?:[^\]`]|`[^`\n]*`)*\]\([^)\s]*\))|`[^`\n]+`", re.DOTALL | re.MULTILINE)
 FETCHED = re.compile(r"""<(?:script|link|img|iframe)[^>]+(?:src|href)=["']?(?:https?:)?//[^"'> ]+""")
 
 
@@ -54,8 +55,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return text
         return f"{image}[{text}]({posixpath.relpath(path, posixpath.dirname(here) or '.')}{anchor})"
 
-    parts = CODE.split(markdown)
-    return "".join(part if number % 2 else LINK.sub(moved, part) for number, part in enumerate(parts))
+    return PIECE.sub(lambda piece: LINK.sub(moved, piece[0]) if piece["link"] else piece[0], markdown)
 
 
 def on_post_build(config: MkDocsConfig, **_: Any) -> None:
