@@ -1,6 +1,7 @@
 """What every pretrained encoder has in common: it never learns, and brings images to the size that it knows."""
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -42,7 +43,7 @@ class Remembered:
         return self
 
 
-class PretrainedEncoder(nn.Module):
+class PretrainedEncoder(nn.Module, ABC):
     """An encoder that was trained elsewhere: `summary` for one vector an image, `forward` for tokens."""
 
     purposes: ClassVar[dict[str, str]] = {"": "pretrained encoder: turns an image into features; never learns"}
@@ -57,17 +58,17 @@ class PretrainedEncoder(nn.Module):
         self.remembered: Remembered | None = None  # during a lesson only
 
     @property
+    @abstractmethod
     def summary_width(self) -> int:
         """Numbers in `summary`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def summary(self, images: Tensor) -> Tensor:
         """Normalised images (B, 3, S, S) of any size to one vector each, (B, summary_width)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def look(self, images: Tensor) -> Tensor:
         """The same to tokens (B, tokens, D)."""
-        raise NotImplementedError
 
     def forward(self, images: Tensor) -> Tensor:
         """`look`, at each image once in a lesson."""
