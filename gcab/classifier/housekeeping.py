@@ -1,14 +1,21 @@
-"""Names and classes put in order afterwards: renamed, or two made one."""
+"""Names and classes put in order afterwards: renamed, forgotten, or two made one."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from torch import Tensor
+
+from gcab.classifier.calibration import Calibration
 from gcab.classifier.forecast import forecast
-from gcab.classifier.history import change
+from gcab.classifier.history import Change, change
 from gcab.classifier.model import Knowledge, Label, as_of_now, tasks_of
 from gcab.data.folder import as_read
+from gcab.data.tasks import Task
 from gcab.errors import GcabError, unknown
+from gcab.methods.method import Method
+
+SAID = {"renamed": " is called ", "joined": " is part of "}  # between two names
 
 
 def place_of(label: Label, labels: Sequence[Label]) -> int | None:
@@ -37,7 +44,7 @@ def renamed(known: Knowledge, old: Label, new: Label) -> Knowledge:
     def names(of: Sequence[str]) -> list[str]:
         return [str(new) if name == before else name for name in of]
 
-    text = f"{before} is called {new}"
+    text = f"{before}{SAID['renamed']}{new}"
     return replace(
         known,
         tasks=tasks_of([names(task.names) for task in known.tasks]),
@@ -56,22 +63,57 @@ def joined(known: Knowledge, label: Label, other: Label) -> tuple[Knowledge, tup
         raise GcabError(f"'{label}' cannot be joined with itself: name two classes.")
     method, name, gone = copy.deepcopy(known.method), str(known.labels[place]), str(known.labels[its])
     left = method.join(place, its)
-    tasks = tasks_of([[kept for kept in task.names if kept != gone] for task in known.tasks])
-    taught = tuple(
-        replace(entry, classes=task.classes, again=tuple(dict.fromkeys(name if old == gone else old for old in again)))
-        for entry, task, again in zip(known.taught, tasks, (entry.again for entry in known.taught), strict=True)
+    made = change("joined", f"{gone}{SAID['joined']}{name}", len(known.tasks), len(known.labels) - 1)
+    return without(known, its, method, {gone: name}, (*known.changes, made)), left
+
+
+def forgotten(known: Knowledge, label: Label, images: Tensor | None) -> tuple[Knowledge, tuple[str, ...]]:
+    """With a class less, and what is left of it; images: all it was learned from, as bytes."""
+    place = known_place(label, known.labels)
+    if len(known.labels) == 1:
+        raise GcabError(f"'{label}' is the only class of this model: delete the model to forget it.")
+    method, name = copy.deepcopy(known.method), str(known.labels[place])
+    left = method.forget(place, images)
+    if known.calibration != Calibration():
+        left = (*left, "one temperature for the probabilities of all classes")
+    text = f"a class of lesson {task_of(place, known.tasks)}"
+    made = change("forgot", text, len(known.tasks), len(known.labels) - 1)
+    return without(known, place, method, {}, (*nameless(known.changes, name), made)), left
+
+
+def nameless(changes: Sequence[Change], name: str) -> list[Change]:
+    """Without those that tell what a class, or one that had become a part of it, was ever called."""
+    gone, kept = {name}, list[Change]()
+    for made in reversed(changes):
+        before, _, after = made.text.partition(SAID.get(made.kind, "\n"))
+        if after in gone:
+            gone.add(before)
+        else:
+            kept.insert(0, made)
+    return kept
+
+
+def without(
+    known: Knowledge, place: int, method: Method, instead: Mapping[str, str], changes: Sequence[Change]
+) -> Knowledge:
+    """The same with a method that has a class less; `instead`: what it counts as where lessons were about it."""
+    gone = str(known.labels[place])
+    tasks = tasks_of([[name for name in task.names if name != gone] for task in known.tasks])
+    taught = []
+    for entry, task in zip(known.taught, tasks, strict=True):
+        names = [instead.get(name, name) for name in entry.again if name != gone or name in instead]
+        taught.append(replace(entry, classes=task.classes, again=tuple(dict.fromkeys(names))))
+    return known.become(
+        method,
+        known.config,
+        known.calibration.outdated(),
+        tasks=tasks,
+        labels=(*known.labels[:place], *known.labels[place + 1 :]),
+        taught=as_of_now(taught, forecast(method, tasks)),
+        changes=tuple(changes),
     )
-    labels = (*known.labels[:its], *known.labels[its + 1 :])
-    text = f"{gone} is part of {name}"
-    return (
-        known.become(
-            method,
-            known.config,
-            known.calibration.outdated(),
-            tasks=tasks,
-            labels=labels,
-            taught=as_of_now(taught, forecast(method, tasks)),
-            changes=(*known.changes, change("joined", text, len(tasks), len(labels))),
-        ),
-        left,
-    )
+
+
+def task_of(place: int, tasks: Sequence[Task]) -> int:
+    """The number of the lesson, from 1, that a class was learned in."""
+    return next(task.index + 1 for task in tasks if place in task.labels)

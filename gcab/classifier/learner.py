@@ -26,10 +26,10 @@ from gcab.classifier.distillation import distilled
 from gcab.classifier.forecast import forecast, mean_over_classes
 from gcab.classifier.habits import ScikitHabits
 from gcab.classifier.history import change
-from gcab.classifier.housekeeping import joined, known_place, place_of, renamed
+from gcab.classifier.housekeeping import forgotten, joined, known_place, place_of, renamed
 from gcab.classifier.lesson import Lesson, Material
 from gcab.classifier.logits import logits_of, share_right
-from gcab.classifier.model import Classifier, Knowledge, Label, Taught, as_of_now, on_device, tasks_of
+from gcab.classifier.model import Classifier, Knowledge, Label, Taught, as_of_now, on_device
 from gcab.classifier.photos import Photos
 from gcab.classifier.presets import (
     ENCODERS,
@@ -251,35 +251,12 @@ class ContinualClassifier(Classifier, ScikitHabits):
         A model of the method `eye` is then the one that never saw the class; without sums by class
         (`options.forgettable`) it needs the images for that. If anything goes wrong, the model stays as it was.
         """
-        known, method, place = self.known, copy.deepcopy(self.method), known_place(label, self.classes)
-        if len(known.labels) == 1:
-            raise GcabError(f"'{label}' is the only class of this model: delete the model to forget it.")
         if isinstance(images, str | Path):
-            files = class_files(Path(images), str(known.labels[place]))
-            images = Photos.read(files, [str(label)] * len(files), self.image_size, skip_unreadable=True).pixels
-        left = method.forget(place, None if images is None else as_images(images, self.image_size))
-        text, rest = f"a class of lesson {task_of(place, known.tasks)}", len(known.labels) - 1
-        if known.calibration != Calibration():
-            left = (*left, "one temperature for the probabilities of all classes")
-        name = str(known.labels[place])
-        tasks = tasks_of([[other for other in task.names if other != name] for task in known.tasks])
-        taught = tuple(
-            replace(entry, classes=task.classes, again=tuple(other for other in entry.again if other != name))
-            for entry, task in zip(known.taught, tasks, strict=True)
-        )
-        taught = as_of_now(taught, forecast(method, tasks))
-        labels = (*known.labels[:place], *known.labels[place + 1 :])
-        self._take(
-            known.become(
-                method,
-                known.config,
-                known.calibration.outdated(),
-                tasks=tasks,
-                labels=labels,
-                taught=taught,
-                changes=(*known.changes, change("forgot", text, len(tasks), rest)),
-            )
-        )
+            own = str(self.classes[known_place(label, self.classes)])
+            files = class_files(Path(images), own)
+            images = Photos.read(files, [own] * len(files), self.image_size, skip_unreadable=True).pixels
+        known, left = forgotten(self.known, label, None if images is None else as_images(images, self.image_size))
+        self._take(known)
         return left
 
     def rename(self, old: Label, new: Label) -> "ContinualClassifier":
@@ -353,11 +330,6 @@ class ContinualClassifier(Classifier, ScikitHabits):
 
     def _place(self, label: Label) -> int | None:
         return place_of(label, self.classes)
-
-
-def task_of(place: int, tasks: Sequence[Task]) -> int:
-    """The number of the lesson, from 1, that a class was learned in."""
-    return next(task.index + 1 for task in tasks if place in task.labels)
 
 
 def _plain_labels(labels: Labels) -> list[Label]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gcab.cli.verbs import AddVerb, add_keep, counted, require_model, say
+from gcab.cli.verbs import AddVerb, add_keep, counted, next_generation, say
 
 EPILOG = """\
 A model of the method eye is afterwards, bit for bit, one that never saw the class. It needs all photos of the class for
@@ -31,22 +31,15 @@ def register(verb: AddVerb) -> None:
 
 
 def forget_verb(verb: argparse.Namespace, console: Console) -> None:
-    require_model(verb.model)
-    from gcab.classifier.learner import ContinualClassifier
-    from gcab.classifier.model_folder import ModelFolder
-
-    folder = ModelFolder(verb.model)
-    with folder.locked():
-        model = ContinualClassifier.load(folder.path, verb.device)
+    with next_generation(verb.model, verb.device) as (model, folder):
         label = next((known for known in model.classes if str(known) == verb.label), verb.label)
         left = model.forget(label, verb.photos)
-        generation = folder.write(model.save)
-        if verb.keep is not None:
-            folder.set_keep(verb.keep)
+    if verb.keep is not None:
+        folder.set_keep(verb.keep)
     known = f"{counted(len(model.classes), 'class')} ({', '.join(map(str, model.classes))})"
-    say(console, f"{verb.model}  generation {generation}: forgot {verb.label}; {known}")
+    say(console, f"{verb.model}  generation {folder.generation}: forgot {verb.label}; {known}")
     say(console, f"left of it: {'; '.join(left)}" if left else "nothing is left of it")
-    if kept := [number for number in folder.generations() if number < generation]:
+    if kept := [number for number in folder.generations() if number < (folder.generation or 0)]:
         which = f"generation {kept[0]}" if len(kept) == 1 else f"generations {kept[0]} to {kept[-1]}"
         verbs = ("knows", "is", "the model changes again") if len(kept) == 1 else ("know", "are", "more changes follow")
         say(

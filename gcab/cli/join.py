@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gcab.cli.verbs import AddVerb, counted, require_model, say
+from gcab.cli.verbs import AddVerb, counted, next_generation, say
 
 EPILOG = """\
 Photos of B count as photos of A from now on. A model of the method eye is afterwards the one that learned them as one
@@ -29,19 +29,12 @@ def register(verb: AddVerb) -> None:
 
 
 def join_verb(verb: argparse.Namespace, console: Console) -> None:
-    require_model(verb.model)
-    from gcab.classifier.learner import ContinualClassifier
-    from gcab.classifier.model_folder import ModelFolder
-
-    folder = ModelFolder(verb.model)
-    with folder.locked():
-        model = ContinualClassifier.load(folder.path, verb.device)
+    with next_generation(verb.model, verb.device) as (model, folder):
         left = model.join(verb.label, verb.other)
-        generation = folder.write(model.save)
     names = ", ".join(map(str, model.classes))
     say(
         console,
-        f"{verb.model}  generation {generation}: {verb.other} is part of {verb.label}; "
+        f"{verb.model}  generation {folder.generation}: {verb.other} is part of {verb.label}; "
         f"{counted(len(model.classes), 'class')} ({names})",
     )
     say(

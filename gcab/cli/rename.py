@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gcab.cli.verbs import AddVerb, require_model, say
+from gcab.cli.verbs import AddVerb, next_generation, say
 
 EPILOG = """\
 Nothing but the name changes, in all lessons; what the model knows stays the same, bit for bit. More photos of the class
@@ -26,15 +26,8 @@ def register(verb: AddVerb) -> None:
 
 
 def rename_verb(verb: argparse.Namespace, console: Console) -> None:
-    require_model(verb.model)
-    from gcab.classifier.learner import ContinualClassifier
-    from gcab.classifier.model_folder import ModelFolder
-
-    folder = ModelFolder(verb.model)
-    with folder.locked():
-        model = ContinualClassifier.load(folder.path, "cpu")
+    with next_generation(verb.model, "cpu") as (model, folder):
         numbers = isinstance(model.classes[0], int) and verb.new.isdecimal()
         model.rename(verb.old, int(verb.new) if numbers else verb.new)
-        generation = folder.write(model.save)
     names = ", ".join(map(str, model.classes))
-    say(console, f"{verb.model}  generation {generation}: {verb.old} is called {verb.new} now ({names})")
+    say(console, f"{verb.model}  generation {folder.generation}: {verb.old} is called {verb.new} now ({names})")

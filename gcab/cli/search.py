@@ -3,14 +3,13 @@
 import argparse
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from gcab.cli.engines import add_engine, check_engine, engine_of
 from gcab.cli.train import add_settings, changes_of
-from gcab.cli.verbs import AddVerb, positive, say
+from gcab.cli.verbs import AddVerb, add_run_options, positive, say
 from gcab.errors import GcabError
 
 if TYPE_CHECKING:
@@ -37,17 +36,13 @@ def register(verb: AddVerb, given: Sequence[str]) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
     from gcab.methods.registry import methods
-    from gcab.profiles import DEFAULT_PROFILE, PROFILES
+    from gcab.profiles import DEFAULT_PROFILE
 
     parser.usage = "gcab search METHOD SCENARIO [options]"  # argparse would list every setting
     parser.add_argument("method", metavar="METHOD", help="see: gcab list methods")
     parser.add_argument("scenario", metavar="SCENARIO", help="such as cifar100/10 (see: gcab list scenarios)")
     parser.add_argument("--trials", type=positive, default=6, metavar="N", help="the same for all that is compared (6)")
-    parser.add_argument("--profile", default=DEFAULT_PROFILE, help=f"{', '.join(PROFILES)} ({DEFAULT_PROFILE})")
-    parser.add_argument("--seed", type=int, default=1, help="decides every random choice (1)")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="folder of the data set (not for digits)")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR", help="where runs are kept (runs)")
+    add_run_options(parser)
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of all trials"
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gcab.cli.verbs import AddVerb, settings_of
+from gcab.cli.verbs import AddVerb, add_run_options, settings_of
 from gcab.parallel.launch import Launch
 
 EPILOG = """\
@@ -34,16 +34,12 @@ def register(verb: AddVerb, given: Sequence[str]) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
     """The main options, and one flag for every setting of the chosen method."""
-    from gcab.profiles import DEFAULT_PROFILE, PROFILES
+    from gcab.profiles import DEFAULT_PROFILE
 
     parser.usage = "gcab train SCENARIO [options]"  # argparse would list every setting
     parser.add_argument("scenario", metavar="SCENARIO", help="such as cifar100/10 (see: gcab list scenarios)")
     parser.add_argument("--method", default="gcab", help="see: gcab list methods (gcab)")
-    parser.add_argument("--profile", default=DEFAULT_PROFILE, help=f"{', '.join(PROFILES)} ({DEFAULT_PROFILE})")
-    parser.add_argument("--seed", type=int, default=1, help="decides every random choice (1)")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="folder of the data set (not for digits)")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N or mps (auto)")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR", help="where runs are kept (runs)")
+    add_run_options(parser)
     parser.add_argument("--run", type=Path, metavar="DIR", help="this run's folder, instead of one chosen below --runs")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting")
     parser.add_argument("--dry-run", action="store_true", help="show settings, tasks and cost; train nothing")

@@ -1,9 +1,10 @@
 """The protocol between the command line and the files of its verbs."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -11,6 +12,10 @@ from rich.markup import escape
 
 from gcab.data.formats import ON_REQUEST, VARIABLE, ask_for
 from gcab.errors import GcabError
+
+if TYPE_CHECKING:
+    from gcab.classifier.learner import ContinualClassifier
+    from gcab.classifier.model_folder import ModelFolder
 
 Call = Callable[[argparse.Namespace, Console], int | None]  # the exit code, if it is not 0
 
@@ -62,6 +67,17 @@ def steps(text: str) -> int:
     return 0 if text == "0" else positive(text)
 
 
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """What every command that trains runs is told."""
+    from gcab.profiles import DEFAULT_PROFILE, PROFILES
+
+    parser.add_argument("--profile", default=DEFAULT_PROFILE, help=f"{', '.join(PROFILES)} ({DEFAULT_PROFILE})")
+    parser.add_argument("--seed", type=int, default=1, help="decides every random choice (1)")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder of the data set (not for digits)")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N or mps (auto)")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR", help="where runs are kept (runs)")
+
+
 def add_keep(parser: argparse.ArgumentParser) -> None:
     """How far `undo` can go back."""
     meaning = "generations to keep for undo from now on, 0: none (as before, at first 1)"
@@ -72,6 +88,20 @@ def add_views(parser: argparse.ArgumentParser) -> None:
     """How often an image is looked at."""
     meaning = "2: an image and its mirror image decide together, in twice the time (1)"
     parser.add_argument("--views", type=int, choices=(1, 2), default=1, help=meaning)
+
+
+@contextmanager
+def next_generation(path: Path, device: str) -> "Iterator[tuple[ContinualClassifier, ModelFolder]]":
+    """The model of a folder, to be changed within; what it is then becomes the folder's next generation."""
+    require_model(path)
+    from gcab.classifier.learner import ContinualClassifier
+    from gcab.classifier.model_folder import ModelFolder
+
+    folder = ModelFolder(path)
+    with folder.locked():
+        model = ContinualClassifier.load(folder.path, device)
+        yield model, folder
+        folder.write(model.save)
 
 
 class AskFor(argparse.Action):

@@ -142,3 +142,16 @@ def test_numbers_are_renamed_to_numbers(tmp_path: Path, capsys: pytest.CaptureFi
     succeeds(capsys, "rename", folder.path, "97", "7")
     assert ContinualClassifier.load(folder.path, "cpu").classes == [7, 98]
     assert "use one kind for all" in refusal(capsys, "rename", folder.path, "7", "seven")
+
+
+def test_of_a_forgotten_class_no_name_it_ever_had_is_kept(tmp_path: Path) -> None:
+    images, labels = many(0, 1, 2, 3)
+    model = eye().learn(images, labels)
+    model.rename("a", "aardvark").rename("b", "buzzard").rename("buzzard", "kite").rename("d", "dodo")
+    model.join("kite", "dodo")
+    chosen = np.isin(labels, ["b", "d"])
+    model.forget("kite", images[chosen])
+    model.save(tmp_path / "m")
+    told = (tmp_path / "m" / "model.json").read_text()
+    assert [made["text"] for made in json.loads(told)["changes"]] == ["a is called aardvark", "a class of lesson 1"]
+    assert not any(name in told for name in ("buzzard", "kite", "dodo"))
