@@ -20,6 +20,7 @@ from gcab.fast.folded import FoldedDecoder, Pass, fast_logits, pass_logits, pass
 from gcab.methods.card import Card, Compass
 from gcab.methods.decision import Decision, Refereed, Weighted
 from gcab.methods.gradients import Gradients
+from gcab.methods.imitation import imitations
 from gcab.methods.method import Method, binary_cross_entropy
 from gcab.methods.space import Near, space
 from gcab.model.eye import EyeClassifier, features_for
@@ -33,7 +34,6 @@ from gcab.model.ridge import ExactRidge
 from gcab.model.rows import drop_row
 from gcab.model.statistics import ClassStatistics
 
-IMITATIONS = 10  # images of an older class, while the network is on trial
 UNCOMPENSATED = "heads, not compensated"  # a view, beside those that the referee hears
 
 
@@ -247,7 +247,7 @@ class Gcab(Method):
             opinions = self.opinions_on(held_out.images)
             self.referee.fit(opinions, held_out.labels, task.first)
             if self.on_trial:
-                imitated, labels = self.imitated(held_out, task.first)
+                imitated, labels = imitations(self, held_out, task.first)
                 heard = {name: torch.cat([said, imitated[name]]) for name, said in opinions.items()}
                 self.referee.try_network(heard, torch.cat([held_out.labels, labels]))
 
@@ -310,34 +310,6 @@ class Gcab(Method):
         views = {name: view for name, view in self.views().items() if name in self.opinions()}
         parts = [[view(part, self.features(part)) for view in views.values()] for part in self.normalised(images)]
         return {name: torch.cat(said) for name, said in zip(views, zip(*parts, strict=True), strict=True)}
-
-    @torch.no_grad()
-    def imitated(self, held_out: TaskImages, older: int) -> tuple[dict[str, Tensor], Tensor]:
-        """What every part would say about images of older classes, whose images are gone: held-out ones, moved there.
-
-        Features of the encoder, cell by cell, and of the eye are moved by the difference of two class means.
-        """
-        assert self.eye is not None
-        some = torch.linspace(0, len(held_out.labels) - 1, min(IMITATIONS, len(held_out.labels))).long()
-        images, own = held_out.images[some], held_out.labels[some]
-        tokens = torch.cat([self.features(part) for part in self.normalised(images)])
-        seen = self.eye.eye(images.to(tokens.device))
-        means, ridge = self.statistics.means, self.eye.ridge
-        seen_means = ridge.sums.float() / ridge.counts.clamp_min(1)[:, None]
-        heads, said = self.heads(FoldedDecoder(self.network)), list[dict[str, Tensor]]()
-        for label in range(older):
-            moved = tokens + self.statistics.spread(means[label] - means[own]).to(tokens.dtype)
-            said.append(
-                {
-                    HEADS: heads.decide(moved),
-                    STATISTICS: self.statistics(moved),
-                    EYE: ridge(seen + seen_means[label] - seen_means[own]),
-                }
-            )
-        opinions = self.opinions()
-        nothing = {name: tokens.new_zeros(0, len(means)) for name in opinions}
-        joined = {name: torch.cat([nothing[name], *(one[name].float() for one in said)]) for name in opinions}
-        return joined, torch.arange(older).repeat_interleave(len(own))
 
     def normalised(self, images: Tensor) -> Iterator[Tensor]:
         """Images as bytes in parts that the network can take."""

@@ -10,6 +10,7 @@ from helpers.tasks import gcab_options, images_of, setting, tasks_of
 
 from gcab.config import resolve
 from gcab.methods.gcab import Gcab
+from gcab.methods.imitation import imitations
 from gcab.methods.method import grow
 from gcab.model.referee import EYE, HEADS, STATISTICS
 
@@ -28,7 +29,7 @@ def learned(trial: bool = True) -> Gcab:
 
 def test_imitations_are_held_out_images_moved_to_the_means_of_older_classes() -> None:
     method, held_out = learned(), images_of(TASKS[1], count=6, seed=1)
-    said, labels = method.imitated(held_out, older=2)
+    said, labels = imitations(method, held_out, older=2)
     assert labels.tolist() == [0] * 6 + [1] * 6
     assert {name: tuple(logits.shape) for name, logits in said.items()} == dict.fromkeys(
         (HEADS, STATISTICS, EYE), (12, 5)
@@ -48,7 +49,7 @@ def test_imitations_are_held_out_images_moved_to_the_means_of_older_classes() ->
 
 
 def test_a_first_task_has_nothing_to_imitate() -> None:
-    said, labels = learned().imitated(images_of(TASKS[0]), older=0)
+    said, labels = imitations(learned(), images_of(TASKS[0]), older=0)
     assert len(labels) == 0
     assert {len(logits) for logits in said.values()} == {0}
 
