@@ -6,7 +6,7 @@ Legend: z⁻ = logits before the task, λ = share of old classes, d = the extra 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -20,12 +20,10 @@ from gcab.fast.folded import FoldedDecoder, Pass, pass_logits, passes_of
 from gcab.methods.card import Card, Compass
 from gcab.methods.decision import Decision
 from gcab.methods.distillation import softened_divergence
-from gcab.methods.herding import add_classes, herded, in_order, of_images, unit
-from gcab.methods.memory import Memory
-from gcab.methods.method import Loss, Method, binary_cross_entropy, cross_entropy
+from gcab.methods.herding import AmongExemplars, add_classes, herded, in_order, of_images, unit
+from gcab.methods.method import Loss, binary_cross_entropy, cross_entropy
 from gcab.methods.short_training import lessons, train_shortly
 from gcab.methods.space import Between, Near, space
-from gcab.model.frozen import Frozen
 from gcab.model.heads import Head
 from gcab.model.network import GatedNetwork
 from gcab.model.options import NetworkOptions
@@ -68,7 +66,7 @@ class TokenNetwork(GatedNetwork):
         return torch.cat([self.decode(task, features, OPEN) for task in range(self.tasks)], dim=1)
 
 
-class Dytox(Method):
+class Dytox(AmongExemplars):
     """Old tokens and heads rest while a task is learned, and learn again on the memory when it ends."""
 
     Options: ClassVar[type[Any]] = DytoxOptions
@@ -86,29 +84,17 @@ class Dytox(Method):
         super().__init__(setting, options)
         encoder = make_transformer(setting.encoder, setting.image_size, setting.weights)
         self.network = TokenNetwork(encoder, NetworkOptions(gates=False, freeze_norms=False))
-        self.memory = Memory(options.buffer, setting.image_size)
-        self.teacher: Frozen | None = None
         self.extra: Head | None = None  # d, while a task is learned
-        self.known = 0  # classes of earlier tasks
 
     def grow(self, task: Task) -> None:
         self.network.grow(task.classes, projector=False)
 
     def begin_task(self, task: Task) -> None:
-        self.known = task.first
+        super().begin_task(task)
         if task.index > 0:
-            self.teacher = Frozen(self.network)
             self.extra = Head(self.network.width, task.classes + 1, normalise=True).to(self.memory.labels.device)
             for weight in self.extra.linear.parameters():
                 nn.init.zeros_(weight)  # random numbers would depend on more than the place in the run
-
-    def among(self) -> TaskImages | None:
-        return self.memory.everything() if self.known else None
-
-    def batch(self, batch: Batch) -> Batch:
-        if self.teacher is None:
-            return batch
-        return replace(batch, targets={"logits": self.teacher(batch.images)[:, : self.known]})
 
     def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:  # noqa: ARG002
         """(1 - λ) BCE + λ KL(softmax z⁻ ‖ softmax z) + 0.1 BCE(d); the KL is a mean over images and classes."""

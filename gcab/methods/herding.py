@@ -1,15 +1,44 @@
 """Memories with as many images of every class, chosen when a task ends, and the features that choose them."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from gcab.data.tasks import Setting, TaskImages
+from gcab.data.tasks import Batch, Setting, Task, TaskImages
 from gcab.methods.memory import Memory
+from gcab.methods.method import Method
+from gcab.model.frozen import Frozen
 
 AT_ONCE = 500  # images
+
+
+class AmongExemplars(Method):
+    """Exemplars are shuffled among the task's images, and all are compared with the answers from before the task."""
+
+    network: Any
+
+    def __init__(self, setting: Setting, options: Any) -> None:
+        super().__init__(setting, options)
+        self.memory = Memory(options.buffer, setting.image_size)
+        self.teacher: Frozen | None = None  # while a task after the first is learned
+        self.known = 0  # classes of earlier tasks
+
+    def begin_task(self, task: Task) -> None:
+        self.known = task.first
+        if task.index > 0:
+            self.teacher = Frozen(self.network)
+
+    def among(self) -> TaskImages | None:
+        return self.memory.everything() if self.known else None
+
+    def batch(self, batch: Batch) -> Batch:
+        if self.teacher is None:
+            return batch
+        return replace(batch, targets={"logits": self.teacher(batch.images)[:, : self.known]})
 
 
 @torch.no_grad()

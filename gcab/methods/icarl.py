@@ -3,7 +3,7 @@
 Legend: φ = unit feature, μ = class means of exemplars, z⁻ = logits before the task.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -15,11 +15,19 @@ from gcab.errors import check_options
 from gcab.methods.card import Card, Compass
 from gcab.methods.distillation import softened_divergence
 from gcab.methods.finetune import Finetune
-from gcab.methods.herding import add_classes, class_means, herded, in_order, nearness, of_images, unit, widened
-from gcab.methods.memory import Memory
+from gcab.methods.herding import (
+    AmongExemplars,
+    add_classes,
+    class_means,
+    herded,
+    in_order,
+    nearness,
+    of_images,
+    unit,
+    widened,
+)
 from gcab.methods.method import Loss
 from gcab.methods.space import OneOf, space
-from gcab.model.frozen import Frozen
 
 HEADS = "heads"  # a view
 
@@ -35,7 +43,7 @@ class IcarlOptions:
         check_options(self, weights=("buffer",))
 
 
-class Icarl(Finetune):
+class Icarl(AmongExemplars, Finetune):
     """Its features are trained as a classifier, its decisions are those of the nearest class mean."""
 
     Options: ClassVar[type[Any]] = IcarlOptions
@@ -53,27 +61,11 @@ class Icarl(Finetune):
 
     def __init__(self, setting: Setting, options: IcarlOptions) -> None:
         super().__init__(setting, options)
-        self.memory = Memory(options.buffer, setting.image_size)
         self.register_buffer("means", torch.zeros(0, self.network.width))
-        self.teacher: Frozen | None = None
-        self.known = 0  # classes of earlier tasks
 
     def grow(self, task: Task) -> None:
         super().grow(task)
         self.means = widened(self.means, task.classes)
-
-    def begin_task(self, task: Task) -> None:
-        self.known = task.first
-        if task.index > 0:
-            self.teacher = Frozen(self.network)
-
-    def among(self) -> TaskImages | None:
-        return self.memory.everything() if self.known else None
-
-    def batch(self, batch: Batch) -> Batch:
-        if self.teacher is None:
-            return batch
-        return replace(batch, targets={"logits": self.teacher(batch.images)[:, : self.known]})
 
     def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:  # noqa: ARG002
         """BCE of every class: new ones with their labels, old ones with σ(z⁻), whatever the image."""
