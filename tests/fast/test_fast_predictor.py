@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
+from torch._subclasses import FakeTensorMode
 
 from gcab.config import resolve
 from gcab.data.tasks import Task, TaskImages
 from gcab.errors import GcabError
-from gcab.fast.inference import LARGEST, fast_predictor
+from gcab.fast.inference import LARGEST, Recorded, fast_predictor, on_gpu
 from gcab.methods.gcab import Gcab
 from gcab.methods.method import Method, grow
 from gcab.profiles import PROFILES
@@ -52,6 +54,29 @@ def test_fast_predictions_are_those_of_predict(name: str, profile: str, device: 
         assert error(exact(images), expected) <= FLOAT32
         assert error(low(images), expected) <= BFLOAT16
         assert low(images).dtype == torch.float32
+
+
+class OnGpu(nn.Module):
+    """Something on a GPU, and settings of its own that are on none; no GPU is needed to make it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with FakeTensorMode():
+            self.register_buffer("weights", torch.empty(2, device="cuda"))
+
+    def get_extra_state(self) -> torch.Tensor:
+        return torch.zeros(1, dtype=torch.uint8)
+
+
+def test_a_method_with_settings_of_its_own_is_recorded_on_a_gpu() -> None:
+    assert on_gpu(nn.Sequential(OnGpu()))
+    assert not on_gpu(nn.Linear(1, 1))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", ["gcab", "eye", "finetune"])
+def test_predictions_are_recorded_on_a_gpu_alone(name: str, device: str) -> None:
+    assert isinstance(fast_predictor(learned(name, "extended", device)), Recorded) == (device == "cuda")
 
 
 @pytest.mark.parametrize("device", DEVICES)
