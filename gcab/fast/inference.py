@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from gcab.data.tasks import Setting
 from gcab.errors import GcabError
 from gcab.fast.compiling import compiled
+from gcab.fast.fused_activations import fused_activations
 from gcab.fast.graphs import WARM_UP, SideStream, capture
 from gcab.fast.low_precision import exchanged, linear_weights, lowered
 
@@ -98,6 +99,8 @@ class Recorded:
         call = partial(predicted, self.predict, self.bfloat16, held)
         with ExitStack() as ways:
             ways.enter_context(exchanged(self.weights))
+            if self.bfloat16:
+                ways.enter_context(fused_activations(self.module))
             if self.compile_blocks:
                 ways.enter_context(compiled(self.module.modules()))
             with SideStream(held.device):
