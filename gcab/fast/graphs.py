@@ -51,6 +51,22 @@ class SideStream:
             torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
 
 
+def beside(device: torch.device, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    """While a CUDA graph is recorded, start work on a side stream; the returned call waits for what comes out."""
+    if device.type != "cuda" or not torch.cuda.is_current_stream_capturing():
+        return work
+    main, side = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+    side.wait_stream(main)
+    with torch.cuda.stream(side):
+        result = work()
+
+    def wait() -> Tensor:
+        main.wait_stream(side)
+        return result
+
+    return wait
+
+
 @contextmanager
 def unchanged(tensors: Sequence[Tensor], optimiser: torch.optim.Optimizer) -> Iterator[None]:
     """A context manager that restores tensors and optimiser state in place on exit, and drops gradients."""

@@ -1,11 +1,13 @@
 """From images to logits: the heads alone, as in the paper, or with the class statistics and the eye beside them."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from gcab.data.tasks import Setting
+from gcab.fast.graphs import beside
 from gcab.model.eye import EyeClassifier
 from gcab.model.network import GatedNetwork
 from gcab.model.referee import EYE, HEADS, STATISTICS, Referee
@@ -45,12 +47,13 @@ class Refereed(nn.Module):
         self.setting, self.heads, self.statistics, self.eye, self.referee = setting, heads, statistics, eye, referee
 
     def forward(self, images: Tensor) -> Tensor:
+        seen = beside(images.device, partial(self.see, self.eye, images)) if self.eye is not None else None
         features = self.heads.encoder(images)
         opinions = {HEADS: self.heads.decide(features)}
         if self.statistics is not None:
             opinions[STATISTICS] = self.statistics(features)
-        if self.eye is not None:
-            opinions[EYE] = self.see(self.eye, images)
+        if seen is not None:
+            opinions[EYE] = seen()
         return self.referee(opinions)
 
     def see(self, eye: EyeClassifier, images: Tensor) -> Tensor:
