@@ -6,12 +6,13 @@ divisions and roots that are rounded the same everywhere.
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from gcab.fast.fused_attention import HAS_TRITON
 from gcab.model.eye import CELLS, FLAT, PER_FILTER, SHARES, STEPS, THRESHOLD, Eye
 
-PLACES, FILTERS, PIXELS = 64, 128, 128  # that a program handles at once
-WARPS = 4
+PLACES, FILTERS, PIXELS = 64, 256, 256  # that a program handles at once, the fastest of those tried
+FEW = 64  # filters of a program where there are few images, so that all of the GPU has work
 
 
 class FastEye(Eye):
@@ -20,39 +21,57 @@ class FastEye(Eye):
     def __init__(self, features: int, mirrored: bool = False) -> None:
         super().__init__(features, mirrored)
         for size in SHARES:
-            kernels = getattr(self, f"kernels{size}").flatten(1)
-            missing = -kernels.shape[1] % PIXELS
-            padded = torch.nn.functional.pad(kernels, (0, missing)).to(torch.int8)
-            self.register_buffer(f"padded{size}", padded, persistent=False)
+            kernels = getattr(self, f"kernels{size}")
+            looks = torch.cat([kernels, kernels.flip(3)] if mirrored else [kernels]).flatten(1)
+            padded = 1 << (looks.shape[1] - 1).bit_length()
+            looks = functional.pad(looks, (0, padded - looks.shape[1])).to(torch.int8)
+            self.register_buffer(f"looks{size}", looks, persistent=False)
             self.register_buffer(f"factors{size}", STEPS * getattr(self, f"scales{size}"), persistent=False)
 
     def answers(self, images: Tensor, size: int) -> Tensor:
-        if not (HAS_TRITON and images.is_cuda):
-            return super().answers(images, size)
-        kernels, factors = getattr(self, f"padded{size}"), getattr(self, f"factors{size}")
-        sums = eye_answers(images.to(torch.uint8), kernels, factors, size, self.mirrored)
+        return self.looked(images, size, exact=True) if on_kernel(images) else super().answers(images, size)
+
+    def unrounded(self, images: Tensor) -> Tensor:
+        return self.measured(images, self.rough_answers) if on_kernel(images) else self(images)
+
+    def rough_answers(self, images: Tensor, size: int) -> Tensor:
+        """The same without rounding on the way: enough to decide with, and faster."""
+        return self.looked(images, size, exact=False)
+
+    def looked(self, images: Tensor, size: int, exact: bool) -> Tensor:
+        kernels, factors = getattr(self, f"looks{size}"), getattr(self, f"factors{size}")
+        sums = eye_answers(images.to(torch.uint8), kernels, factors, size, exact)
         places = images.shape[-1] - size + 1
         window = places - places // CELLS * (CELLS - 1)
         return sums * (1 / (STEPS * window**2))
 
 
+def on_kernel(images: Tensor) -> bool:
+    return HAS_TRITON and images.is_cuda
+
+
 @torch.library.custom_op("gcab::eye_answers", mutates_args=())
-def eye_answers(images: Tensor, kernels: Tensor, factors: Tensor, size: int, mirrored: bool) -> Tensor:
-    """Answers of filters (K, padded) to images (B, 3, side, side) as bytes, summed in each cell: (looks, B, 8 K)."""
+def eye_answers(images: Tensor, kernels: Tensor, factors: Tensor, size: int, exact: bool) -> Tensor:
+    """Answers of filters (looks K, padded) to images (B, 3, side, side) as bytes, summed in each cell: (looks, B, 8 K).
+
+    `exact`: rounded as the readable eye rounds them; else not at all, which is faster.
+    """
     from gcab.fast.eye_kernels import answers_kernel
 
-    looks, batch, side = 1 + mirrored, len(images), images.shape[-1]
-    filters, padded = kernels.shape
+    batch, side, filters, padded = len(images), images.shape[-1], len(factors), kernels.shape[1]
+    looks = len(kernels) // filters
+    at_once = FILTERS if batch >= FEW else FEW
     sums = images.new_empty(batch, looks, PER_FILTER * filters, dtype=torch.float32)
-    answers_kernel[(batch * looks, -(-filters // FILTERS), CELLS**2)](
-        images.contiguous(), kernels, factors, sums, looks, side=side, size=size, places=side - size + 1, cells=CELLS,
-        filters=filters, padded=padded, faint=THRESHOLD * STEPS, flat=FLAT, some_places=PLACES, some_filters=FILTERS,
-        some_pixels=PIXELS, num_warps=WARPS, enable_fp_fusion=False,
+    answers_kernel[(batch, -(-len(kernels) // at_once), CELLS**2)](
+        images.contiguous(), kernels, factors, sums, side=side, size=size, places=side - size + 1, cells=CELLS,
+        filters=filters, looks=looks, padded=padded, faint=THRESHOLD * STEPS, flat=FLAT, exact=exact,
+        some_places=PLACES, some_filters=at_once, some_pixels=min(padded, PIXELS), num_warps=8 if exact else 4,
+        enable_fp_fusion=not exact,
     )  # fmt: skip
     return sums.transpose(0, 1)
 
 
 @eye_answers.register_fake
-def _(images: Tensor, kernels: Tensor, factors: Tensor, size: int, mirrored: bool) -> Tensor:  # noqa: ARG001
-    sums = images.new_empty(len(images), 1 + mirrored, PER_FILTER * len(kernels), dtype=torch.float32)
+def _(images: Tensor, kernels: Tensor, factors: Tensor, size: int, exact: bool) -> Tensor:  # noqa: ARG001
+    sums = images.new_empty(len(images), len(kernels) // len(factors), PER_FILTER * len(factors), dtype=torch.float32)
     return sums.transpose(0, 1)

@@ -103,11 +103,15 @@ class Eye(Sight):
     def forward(self, images: Tensor) -> Tensor:
         if not torch.compiler.is_compiling() and images.device.type == "cpu" and len(images) > CHUNK:
             return torch.cat([self(part) for part in images.split(CHUNK)])
+        return self.measured(images, self.answers).round()
+
+    def measured(self, images: Tensor, answers: Callable[[Tensor, int], Tensor]) -> Tensor:
+        """Features before they are rounded, from what filters of each size answer."""
         with in_full_precision(images.device):
             seen = as_seen(images)  # (B, groups, 3, side, side)
-            answers = torch.cat([self.answers(seen.flatten(0, 1), size) for size in SHARES], dim=2)
-            answers = answers.unflatten(1, seen.shape[:2]).sum(dim=2) * (1 / seen.shape[1])  # (looks, B, F)
-            return (answers.sqrt().mean(dim=0) * LEVELS).round()
+            strengths = torch.cat([answers(seen.flatten(0, 1), size) for size in SHARES], dim=2)
+            strengths = strengths.unflatten(1, seen.shape[:2]).sum(dim=2) * (1 / seen.shape[1])  # (looks, B, F)
+            return root(strengths).mean(dim=0) * LEVELS
 
     def answers(self, images: Tensor, size: int) -> Tensor:
         """How strongly each filter of a size answers in each cell, on average, at each look: (looks, B, 8 K)."""
@@ -160,6 +164,11 @@ def deviation(images: Tensor, size: int) -> Tensor:
     pixels = 3 * size**2
     total, squares = (patch_sums(value.sum(dim=1, keepdim=True), size) for value in (images, images.square()))
     return ((pixels * squares - total.square()) / pixels**2 + FLAT**2).sqrt().float()
+
+
+def root(values: Tensor) -> Tensor:
+    """√, correctly rounded: of doubles it is so everywhere, of floats some processors' libraries are off by a bit."""
+    return values.double().sqrt().float()
 
 
 def patch_sums(values: Tensor, size: int) -> Tensor:

@@ -31,3 +31,12 @@ def test_the_kernel_sees_the_same_to_the_last_bit(
 ) -> None:
     images = images_of(shape)
     assert torch.equal(FastEye(features, mirrored).cuda()(images.cuda()).cpu(), Eye(features, mirrored)(images))
+
+
+@needs_gpu
+@pytest.mark.parametrize("mirrored", [False, True])
+@pytest.mark.parametrize("count", [3, 100])
+def test_features_to_decide_with_are_those_to_sum_up_to_rounding(mirrored: bool, count: int) -> None:
+    images, eye = images_of((count, 3, 32, 32)).cuda(), FastEye(1056, mirrored).cuda()
+    assert (eye.unrounded(images) - eye(images)).abs().max() < 4
+    assert (eye.unrounded(images) - eye(images)).abs().mean() < 0.5
