@@ -69,6 +69,8 @@ class RunConfig:
             raise GcabError(f"scenario.validation is {self.scenario.validation}: give a share from 0 to below 1.")
         if self.scenario.tasks < 1:
             raise GcabError(f"scenario.tasks is {self.scenario.tasks}: give 1 or more.")
+        if self.augment.cutmix > 0 and not method_named(self.method).mixes:
+            raise GcabError(f"{self.method} does not learn from mixed images: leave augment.cutmix at 0.")
 
 
 SCENARIO_KEYS = {"scenario.name", "scenario.dataset", "scenario.tasks"}  # what a scenario's name says

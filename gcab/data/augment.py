@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
+from gcab.data.mixing import Boxes, Mixed, draw_boxes, mix
 from gcab.data.randaugment import STRONGEST, Layer, apply_layer, draw_layer, per_channel
 from gcab.errors import GcabError, unknown
 
@@ -31,12 +32,13 @@ class AugmentConfig:
     magnitude: float = 9.0
     magnitude_std: float = 0.5
     probability: float = 0.5
+    cutmix: float = 0.0  # probability that a box of an image is another one's; not in the paper
 
     def __post_init__(self) -> None:
         if self.crop not in get_args(Crop):
             raise unknown("crop", self.crop, get_args(Crop))
-        highest = {"magnitude": STRONGEST, "probability": 1.0}
-        for name in ("padding", "operations", "magnitude", "magnitude_std", "probability"):
+        highest = {"magnitude": STRONGEST, "probability": 1.0, "cutmix": 1.0}
+        for name in ("padding", "operations", "magnitude", "magnitude_std", "probability", "cutmix"):
             value, limit = getattr(self, name), highest.get(name, math.inf)
             if not 0 <= value <= limit:
                 raise GcabError(f"augment.{name} is {value}: give a number from 0 to {limit:g}.")
@@ -89,6 +91,15 @@ class Augment:
         for layer in choices.layers:
             images = self.change(images, layer)
         return self.normalise(images)
+
+    def mix(self, images: Tensor, labels: Tensor, generator: torch.Generator) -> tuple[Tensor, Mixed | None]:
+        """Augmented images, mixed with each other where that is asked for."""
+        if self.config.cutmix == 0:
+            return images, None
+        return mix(images, labels, self.draw_boxes(len(images), generator))
+
+    def draw_boxes(self, batch: int, generator: torch.Generator) -> Boxes:
+        return draw_boxes(batch, self.config.cutmix, generator)
 
     def crop(self, images: Tensor, box: Tensor, flipped: Tensor) -> Tensor:
         return (_crop_resized if self.config.crop == "resized" else _crop_shifted)(images, box, flipped)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from gcab.data.augment import Channels, denormalise, normalise
 from gcab.data.hold_out import held_out
+from gcab.data.mixing import Mixed
 from gcab.model.encoder import EncoderConfig
 
 Watch = Callable[[float], None]  # told the share of a piece of work that is done
@@ -64,10 +65,13 @@ class Batch:
     slots: Tensor | None = None  # where in the memory the others are stored
     raw: Tensor | None = None  # the task's own as bytes, for methods that store some of them (`Method.ahead` is false)
     targets: Mapping[str, Tensor] = field(default_factory=dict)  # what a teacher makes of the images
+    mixed: Mixed | None = None  # with what each image is mixed, for methods that learn from such (`Method.mixes`)
 
     def tensors(self) -> dict[str, Tensor]:
         """Its tensors by name, for copying into static buffers."""
         own = {"images": self.images, "labels": self.labels, "slots": self.slots, "raw": self.raw}
+        if self.mixed is not None:
+            own |= {"mixed_labels": self.mixed.labels, "mixed_shares": self.mixed.shares}
         return {name: value for name, value in {**own, **self.targets}.items() if value is not None}
 
 

@@ -72,6 +72,7 @@ class Gcab(Method):
     """Gates keep the decoder of finished tasks unchanged; projectors undo the drift of the encoder."""
 
     Options = GcabOptions
+    mixes = True
     summary = "gated class-attention with cascaded feature-drift compensation (the paper); stores no image"
     card: ClassVar[Card] = Card(
         source="the paper",
@@ -173,7 +174,7 @@ class Gcab(Method):
         network = self.network
         features = network.encoder(batch.images)  # b(x; Ψ^t)
         gates = self.training_gates(progress)
-        terms = {"classification": self.classification(features, gates, batch.labels)}
+        terms = {"classification": self.classification(features, gates, batch)}
         if network.options.gates:
             terms["sparsity"] = self.options.lambda_gcab * self.sparsity(gates)
         if batch.targets:
@@ -181,16 +182,16 @@ class Gcab(Method):
             terms["drift"] = self.options.lambda_pfr * self.drift(projected, batch.targets["features"])
         return terms
 
-    def classification(self, features: Tensor, gates: Masks, labels: Tensor) -> Tensor:
+    def classification(self, features: Tensor, gates: Masks, batch: Batch) -> Tensor:
         """L_BCE over the concatenated logits of all passes, or over the newest head alone."""
         network, newest = self.network, self.network.tasks - 1
         new_logits = self.logits(passes_of(network, [gates], first=newest), [features], network.classes[newest:])
         if self.options.bce_heads == "new" or newest == 0:
-            return binary_cross_entropy(new_logits, labels, first=sum(network.classes[:newest]))
+            return binary_cross_entropy(new_logits, batch.labels, sum(network.classes[:newest]), batch.mixed)
         projected = self.options.old_passes == "projected"
         old_spaces = network.spaces(features, compensate=projected)[:newest]
         old_logits = fast_logits(network, old_spaces, [network.masks(task) for task in range(newest)])
-        return binary_cross_entropy(torch.cat([old_logits, new_logits], dim=1), labels)
+        return binary_cross_entropy(torch.cat([old_logits, new_logits], dim=1), batch.labels, mixed=batch.mixed)
 
     def logits(self, passes: Sequence[Pass], spaces: Sequence[Tensor], classes: Sequence[int]) -> Tensor:
         """c^s(f_s(b)) of some passes, as `GatedNetwork.logits` defines it."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gcab.data.augment import Augment
+from gcab.data.mixing import Mixed
 from gcab.data.tasks import Batch, Progress, Replay, Setting, Task, TaskImages, View, Watch, ignore
 from gcab.errors import GcabError
 from gcab.methods.card import Card
@@ -31,6 +32,7 @@ class Method(nn.Module, ABC):
     joint: ClassVar[bool] = False  # trains on all tasks at once: the upper bound
     trains: ClassVar[bool] = True  # has parameters to train; else it learns from `end_task` alone
     recorded: ClassVar[bool] = True  # a step may be recorded: no branch on a value, the same shapes every time
+    mixes: ClassVar[bool] = False  # learns from images that are mixed with each other (`augment.cutmix`)
     ahead: ClassVar[bool] = True  # the next batch may be prepared during a step; false where a step changes the memory
     additive: ClassVar[bool] = False  # what it knows is sums over images: any images of any classes can be added
 
@@ -190,9 +192,12 @@ def cross_entropy(logits: Tensor, labels: Tensor, first: int = 0) -> Tensor:
     return functional.cross_entropy(logits, labels - first)
 
 
-def binary_cross_entropy(logits: Tensor, labels: Tensor, first: int = 0) -> Tensor:
+def binary_cross_entropy(logits: Tensor, labels: Tensor, first: int = 0, mixed: Mixed | None = None) -> Tensor:
     """L_BCE over the classes from `first` on: every class is its own yes-or-no question."""
     targets = functional.one_hot(labels - first, logits.shape[1]).to(logits.dtype)
+    if mixed is not None:
+        others = functional.one_hot(mixed.labels - first, logits.shape[1]).to(logits.dtype)
+        targets = others + mixed.shares[:, None].to(logits.dtype) * (targets - others)
     return functional.binary_cross_entropy_with_logits(logits, targets)
 
 

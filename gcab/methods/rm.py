@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from gcab.data.mixing import Boxes, inside
 from gcab.data.perturbations import PERTURBATIONS, perturbed
 from gcab.data.tasks import Batch, Progress, Task, TaskImages
 from gcab.errors import GcabError
@@ -59,10 +60,10 @@ class Rm(Replayed):
             return batch
         images, labels, device = gathered(batch.images), gathered(batch.labels), batch.images.device
         share, along, across, chance = torch.rand(4, device=device)
-        inside = box(1 - share, along, across, images.shape[-1]) & (chance < self.options.cutmix)
+        replaced = inside(Boxes(1 - share, along, across), *images.shape[2:]) & (chance < self.options.cutmix)
         order = torch.rand(len(images), device=device).argsort()
-        mixed = torch.where(inside, rows(images[order]), batch.images)
-        kept = 1 - inside.float().mean()
+        mixed = torch.where(replaced, rows(images[order]), batch.images)
+        kept = 1 - replaced.float().mean()
         return replace(batch, images=mixed, targets={"labels_inside": rows(labels[order]), "kept": kept})
 
     def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:  # noqa: ARG002
@@ -102,10 +103,3 @@ def at_equal_steps(worth: Tensor, count: int) -> Tensor:
     """Positions of ranks 0, s, 2s, ... with s = n / count, from the lowest worth on; equals in their own order."""
     order = worth.argsort(stable=True)
     return order[:: max(1, len(order) // count)][:count] if count else order[:0]
-
-
-def box(area: Tensor, along: Tensor, across: Tensor, side: int) -> Tensor:
-    """Pixels (side, side) of a square of this share of the image, around a point, as far as it lies in the image."""
-    half, pixel = area.sqrt() * side / 2, torch.arange(side, device=area.device) + 0.5
-    down, right = ((pixel - place * side).abs() < half for place in (along, across))
-    return down[:, None] & right

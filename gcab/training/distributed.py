@@ -10,6 +10,7 @@ from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from gcab.data.augment import Augment, Choices
+from gcab.data.mixing import Boxes
 from gcab.data.randaugment import Layer
 from gcab.data.tasks import Batch, Progress
 from gcab.methods.method import Method
@@ -61,3 +62,6 @@ class SharedAugment(Augment):
         choices = super().draw(batch * world(), height, width, generator)
         layers = tuple(Layer(*map(rows, layer)) for layer in choices.layers)
         return Choices(rows(choices.box), rows(choices.flipped), layers)
+
+    def draw_boxes(self, batch: int, generator: torch.Generator) -> Boxes:
+        return Boxes(*map(rows, super().draw_boxes(batch * world(), generator)))

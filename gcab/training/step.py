@@ -44,7 +44,8 @@ class Step:
             images, labels = torch.cat([images, replayed.images]), torch.cat([labels, replayed.labels])
             slots = replayed.slots
         with self.precision(images.device):
-            return self.method.batch(Batch(self.augment(images, self.random), labels, fresh, slots, raw))
+            augmented, mixed = self.augment.mix(self.augment(images, self.random), labels, self.random)
+            return self.method.batch(Batch(augmented, labels, fresh, slots, raw, mixed=mixed))
 
     def learn(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:
         """Forward, backward, update."""

@@ -145,7 +145,7 @@ def test_the_hash_names_everything_but_the_seed() -> None:
     assert len(keys) > 50
     for key, kind, value in keys:
         share = isinstance(value, float) and (key.startswith("augment.") or key == "training.held_out")
-        names.add(config_hash(override(config, {key: value / 2 if share else another(kind, value)})))
+        names.add(config_hash(override(config, {key: value / 2 or 0.5 if share else another(kind, value)})))
     assert len(names) == len(keys) + 1, "two configurations share a name"
     assert config_hash(resolve("digits/5", "gcab", "paper", seed=2)) == config_hash(config)
 

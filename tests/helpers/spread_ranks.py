@@ -7,13 +7,14 @@ import hashlib
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import safetensors.torch
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from gcab.config import to_dict
 from gcab.data.augment import Augment, AugmentConfig
@@ -50,6 +51,14 @@ def check_rows_of_draws() -> None:
     config, mean, std = AugmentConfig(probability=1.0), (0.5, 0.5, 0.5), (0.2, 0.2, 0.2)
     alone = Augment(config, mean, std)(images, seeded(4))
     assert torch.equal(SharedAugment(config, mean, std)(ranks.rows(images), seeded(4)), ranks.rows(alone))
+    values, labels, mixing = (
+        torch.rand(4 * WORLD, 3, 8, 8, generator=seeded(3)),
+        torch.arange(4 * WORLD),
+        replace(config, cutmix=0.7),
+    )
+    whole_mixed, _ = Augment(mixing, mean, std).mix(values, labels, seeded(5))
+    mixed, _ = SharedAugment(mixing, mean, std).mix(ranks.rows(values), ranks.rows(labels), seeded(5))
+    assert torch.equal(mixed, ranks.rows(whole_mixed))
 
 
 def check_drift_gradient() -> None:
@@ -178,8 +187,11 @@ def check_resume(folder: Path, method: str, profile: str, expected: tuple[str, .
             raise StoppedError
 
     path = folder / "stopped"
+    stopped = experiment_in(path, method, profile, stop, checkpoint_seconds=0)
     with pytest.raises(StoppedError):
-        experiment_in(path, method, profile, stop, checkpoint_seconds=0).finish()
+        stopped.finish()
+    stopped.run.checkpoints.wait()  # they are written beside the training
+    distributed.barrier()
     resumed: list[dict[str, Any]] = []
     experiment = experiment_in(path, method, profile, resumed.append, checkpoint_seconds=1e9)
     experiment.finish()

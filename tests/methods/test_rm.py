@@ -6,7 +6,7 @@ from small_b import SETTING, SIDE, batch_of, begin, build, end, fit, images_of, 
 
 from gcab.data.perturbations import PERTURBATIONS, perturbed
 from gcab.data.tasks import Batch
-from gcab.methods.rm import at_equal_steps, box
+from gcab.methods.rm import at_equal_steps
 
 FIRST, SECOND = tasks(2, 3)
 
@@ -105,13 +105,6 @@ def test_unmixed_batches_stay_as_they_are() -> None:
     batch = batch_of(method, FIRST)
     assert float(batch.targets["kept"]) == 1
     assert torch.equal(batch.images, SETTING.normalise(images_of(FIRST).images))
-
-
-def test_boxes_are_cut_off_at_the_border() -> None:
-    whole = box(torch.tensor(1.0), torch.tensor(0.5), torch.tensor(0.5), 8)
-    assert bool(whole.all())
-    corner = box(torch.tensor(0.25), torch.tensor(0.0), torch.tensor(0.0), 8)
-    assert corner.nonzero().tolist() == [[y, x] for y in range(2) for x in range(2)]
 
 
 def test_a_new_head_forgets_the_old_one_and_is_an_option() -> None:
