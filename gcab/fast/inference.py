@@ -3,6 +3,7 @@
 What is computed stays `Method.predictor()`: in float32 to rounding, in bfloat16 as far as that reaches.
 """
 
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -79,7 +80,7 @@ class Recorded:
     def __init__(self, predict: Predict, module: nn.Module, bfloat16: bool, compile_blocks: bool) -> None:
         self.predict, self.module, self.bfloat16, self.compile_blocks = predict, module, bfloat16, compile_blocks
         self.weights = lowered(linear_weights(module)) if bfloat16 else []
-        self.recordings: dict[int, Recording] = {}  # by the size of a batch
+        self.recordings: dict[int, Recording | None] = {}  # by the size of a batch; None: recording failed
 
     def __call__(self, images: Tensor) -> Tensor:
         return torch.cat([self.replay(part) for part in images.split(LARGEST)])
@@ -87,11 +88,22 @@ class Recorded:
     def replay(self, images: Tensor) -> Tensor:
         size = 1 << (len(images) - 1).bit_length()
         if size not in self.recordings:
-            self.recordings[size] = self.record(images.new_zeros(size, *images.shape[1:]))
-        held, replay, logits = self.recordings[size]
+            self.recordings[size] = self.try_to_record(images.new_zeros(size, *images.shape[1:]))
+        recording = self.recordings[size]
+        if recording is None:
+            return predicted(self.predict, self.bfloat16, images)
+        held, replay, logits = recording
         held[: len(images)].copy_(images)
         replay()
         return logits[: len(images)].clone()
+
+    def try_to_record(self, held: Tensor) -> Recording | None:
+        try:
+            return self.record(held)
+        except Exception as error:  # any failure of a compiler or a driver leaves the plain path
+            reason = str(error).splitlines()[0]
+            warnings.warn(f"predictions run one by one, because recording them failed: {reason}", stacklevel=2)
+            return None
 
     def record(self, held: Tensor) -> Recording:
         """What a batch of this size goes through; the memory of its input and its output stays the same."""

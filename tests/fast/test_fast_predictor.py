@@ -79,6 +79,22 @@ def test_predictions_are_recorded_on_a_gpu_alone(name: str, device: str) -> None
     assert isinstance(fast_predictor(learned(name, "extended", device)), Recorded) == (device == "cuda")
 
 
+def test_predictions_that_cannot_be_recorded_are_made_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    method = learned("finetune", "official", "cpu")
+    images = torch.randn(3, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    recorded = Recorded(method.predict, method, bfloat16=False, compile_blocks=False)
+
+    def fail(held: torch.Tensor) -> None:
+        raise RuntimeError(f"no room for {len(held)} images")
+
+    monkeypatch.setattr(recorded, "record", fail)
+    with pytest.warns(UserWarning, match="recording them failed: no room for 4 images"):
+        found = recorded(images)
+    with torch.inference_mode():
+        assert error(found, method.predict(images)) <= FLOAT32
+    recorded(images)  # and once is enough
+
+
 @pytest.mark.parametrize("device", DEVICES)
 def test_batches_larger_than_the_largest_go_in_parts(device: str) -> None:
     method = learned("gcab", "extended", device)
