@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from gcab.data.tasks import Setting
 from gcab.errors import GcabError
 from gcab.fast.compiling import compiled
-from gcab.fast.graphs import WARM_UP, SideStream, capture
+from gcab.fast.graphs import WARM_UP, SideStream, record
 from gcab.fast.low_precision import exchanged, linear_weights, lowered
 
 if TYPE_CHECKING:
@@ -98,5 +98,5 @@ class Recorded:
             with SideStream(held.device):
                 for _ in range(WARM_UP):
                     call()
-            replay = capture(lambda: logits.append(call()))
+            replay = record(lambda: logits.append(call()))
         return held, replay, logits[0]

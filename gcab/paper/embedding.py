@@ -39,7 +39,7 @@ def records(runs: Sequence[RunFolder]) -> list[Record]:
         start = {"Scenario": scenario, "After task": 1, COLUMNS[0]: kept(first[1]["raw"], first[1])}
         lines.append({**dict.fromkeys([*start, *COLUMNS]), **start})
         for task in tasks_of(pair):
-            shown = views(pair, task)
+            shown = columns(pair, task)
             shares = [kept(points, first[index > 0]) for index, points in enumerate(shown[1:])]
             line = {"Scenario": scenario, "After task": task, COLUMNS[0]: None}
             lines.append({**line, **dict(zip(COLUMNS[1:], shares, strict=True))})
@@ -112,7 +112,7 @@ def load(run: RunFolder, task: int) -> Arrays:
     return arrays
 
 
-def views(pair: Pair, task: int) -> list[NDArray[Any]]:
+def columns(pair: Pair, task: int) -> list[NDArray[Any]]:
     """The points (n, D) of the four columns."""
     without, with_pfr = (load(run, task) for run in pair)
     return [load(pair[1], 1)["raw"], without["raw"], with_pfr["raw"], with_pfr["compensated"]]
@@ -138,7 +138,7 @@ def figure(runs: Sequence[RunFolder], lines: Sequence[Record]) -> "Figure":
         labels = load(pair[1], 1)["labels"]
         shown = np.flatnonzero(np.isin(labels, np.unique(labels)[:CLASSES]))
         shown = shown[np.linspace(0, len(shown) - 1, min(POINTS, len(shown))).astype(int)]
-        planes = projected([points[shown] for points in views(pair, task)])
+        planes = projected([points[shown] for points in columns(pair, task)])
         names = pair[1].tasks[0][:CLASSES]
         colours = colormaps["tab10" if len(names) <= 10 else "tab20"](np.arange(len(names)))
         for column, (axes, plane) in enumerate(zip(grid[4 * index : 4 * index + 4], planes, strict=True)):

@@ -234,7 +234,7 @@ def parts(runs: Sequence[RunFolder]) -> "Figure | None":
             whole = [curve(results_of(run)) for run in group.runs if run.records("task")]
             mean_curve(axes, whole, group.label, colour, marker)
             for name, line in lines.items():
-                stories = [_view(run, name) for run in group.runs]
+                stories = [_part(run, name) for run in group.runs]
                 curves = [curve(results_from_records(story)) for story in stories if story]
                 if curves:
                     start = next(story[0]["task"] for story in stories if story)
@@ -383,7 +383,7 @@ def _task_values(group: Group, key: str) -> list[list[Any]]:
     return [seed for seed in values if seed]
 
 
-def _view(run: RunFolder, name: str) -> list[dict[str, Any]]:
+def _part(run: RunFolder, name: str) -> list[dict[str, Any]]:
     """The records of a run's tasks as a part of its method alone would have them."""
     records = task_records(run.records("task"))
     return [{**record, **record["views"][name]} for record in records if name in record.get("views", {})]
