@@ -11,7 +11,7 @@ from gcab.paper.exhibits import EXHIBITS, Exhibit
 from gcab.paper.origin import origin
 from gcab.paper.recipes import RECIPES
 from gcab.paper.store import RESULTS, keep, store_of, way
-from gcab.report.figures import save
+from gcab.report.plotting import save
 from gcab.report.plotting import STYLE
 from gcab.report.tables import NOTHING, Table
 from gcab.runs.environment import HARDWARE, environment
