@@ -370,7 +370,7 @@ def line_flaws(
         sizes = [len(classes) for classes in tasks[:number]]
         if record["classes"] != sizes:
             yield f"classes is {record['classes']}, with {sizes} in config.json"
-        rows = {f"views.{name}.": view for name, view in record.get("views", {}).items()}
+        rows = {f"views.{name}.": part for name, part in record.get("views", {}).items()}
         for place, row in {"": record, **rows}.items():
             for name in ("tag", "taw"):
                 if len(row[name]) != len(sizes):

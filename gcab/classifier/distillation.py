@@ -16,7 +16,7 @@ from gcab.classifier.logits import logits_of
 from gcab.config import Overrides, RunConfig, leaves, override
 from gcab.data.tasks import Task, TaskImages, Watch, ignore
 from gcab.errors import GcabError, unknown
-from gcab.evaluation.metrics import ACCURACIES, results_from_records, summary, summary_of_view
+from gcab.evaluation.metrics import ACCURACIES, results_from_records, summary, summary_of_part
 from gcab.fast.folded import FoldedDecoder
 from gcab.methods.gcab import Gcab, GcabOptions
 from gcab.methods.gcab_fast import GcabFast, GcabFastOptions, distill, divergence, fast_options
@@ -179,7 +179,7 @@ def measured(method: Method, data: Data, tasks: tuple[Task, ...], device: torch.
     """Accuracy on the test images of all tasks, in per cent, of the whole and of its parts alone; and size."""
     evaluator = make_evaluator(method, data, device)
     record, _, _ = evaluator.record(tasks, {})
-    parts = {name: summary_of_view(record, view) for name, view in evaluator.views(tasks).items()}
+    parts = {name: summary_of_part(record, part) for name, part in evaluator.parts(tasks).items()}
     return {
         **only_accuracies(summary(results_from_records([record]))),
         "views": {name: only_accuracies(result) for name, result in parts.items()},

@@ -43,7 +43,7 @@ def mean_over_classes(tasks: tuple[Task, ...], expected: list[float | None]) -> 
 def correction(method: Method, odds: Tensor, held_out: TaskImages, accuracy: float | None) -> float:
     """What the estimate of the log odds lacks for classes with held-out photos, one right and one wrong photo added."""
     device, photos = next(iter(method.state_dict().values())).device, len(held_out.labels)
-    eye, right = method.views().get(EYE), 1
+    eye, right = method.parts().get(EYE), 1
     if eye is None and accuracy is not None:  # looking again would say the same
         right += round(accuracy / 100 * photos)
     else:

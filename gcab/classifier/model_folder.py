@@ -19,7 +19,8 @@ from typing import Any, Literal, TypeVar
 
 from gcab.errors import GcabError
 from gcab.runs.files import saving, sync_folder, write_bytes
-from gcab.runs.folder import RunFolder, is_run
+from gcab.runs.finding import is_run
+from gcab.runs.folder import RunFolder
 from gcab.runs.lock import RunLock
 from gcab.runs.model import GENERATION, DamagedError, beside, digest_of, load_model, read_description, reading
 

@@ -89,8 +89,8 @@ def look(model: Classifier, part: Part, places: dict[str, int | None], seen: See
     ready = method.setting.normalise(pixels.to(model.device))
     features = method.features(ready)
     if features is not None:
-        for name, view in method.views().items():
-            seen.parts.setdefault(name, []).append(view(ready, features).argmax(dim=1).cpu())
+        for name, decide in method.parts().items():
+            seen.parts.setdefault(name, []).append(decide(ready, features).argmax(dim=1).cpu())
 
 
 def known_photos(model: Classifier, logits: Tensor, labels: Tensor) -> dict[str, Any]:

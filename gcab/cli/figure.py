@@ -160,7 +160,8 @@ def own_folder(name: str, runs: "Sequence[RunFolder]") -> Path:
     """Where a figure is written unless told; a figure that is there may be extended or drawn again, but not lost."""
     from gcab.paper.publishing import default_folder
     from gcab.paper.store import usual_name
-    from gcab.runs.folder import RunFolder, runs_below
+    from gcab.runs.finding import runs_below
+    from gcab.runs.folder import RunFolder
 
     folder, drawn = default_folder(name, runs), {run.log() for run in runs}
     for there in map(RunFolder.open, runs_below(folder)):

@@ -120,4 +120,4 @@ class Replay(TaskImages):
     slots: Tensor  # (n,) int64
 
 
-View = Callable[[Tensor, Tensor], Tensor]  # from images and their `Method.features` to logits
+Part = Callable[[Tensor, Tensor], Tensor]  # from images and their `Method.features` to logits

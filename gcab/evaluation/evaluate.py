@@ -79,14 +79,14 @@ class Evaluator:
         }
         return record, logits, labels
 
-    def views(self, tasks: tuple[Task, ...]) -> dict[str, AccuracyRow]:
+    def parts(self, tasks: tuple[Task, ...]) -> dict[str, AccuracyRow]:
         """What parts of the method would reach alone."""
         labels = self.test.labels[self.seen(tasks)].numpy()
         return accuracies(self.decisions(tasks), labels, [task.classes for task in tasks])
 
     def decisions(self, tasks: tuple[Task, ...]) -> dict[str, np.ndarray[Any, Any]]:
         """The logits of parts of the method, for the test images of these tasks."""
-        parts = self.method.views()
+        parts = self.method.parts()
         if not parts:
             return {}
 

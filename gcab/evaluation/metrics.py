@@ -220,6 +220,6 @@ def _per_cent(hits: np.ndarray[Any, np.dtype[np.bool_]]) -> float:
     return 100.0 * float(hits.mean())
 
 
-def summary_of_view(record: Mapping[str, Any], view: Mapping[str, Any]) -> dict[str, Any]:
+def summary_of_part(record: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
     """The summary after a task, had a part of the method decided alone."""
-    return summary(results_from_records([{**record, **view}]))
+    return summary(results_from_records([{**record, **part}]))

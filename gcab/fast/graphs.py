@@ -20,10 +20,10 @@ def recorded(
     with SideStream(device), unchanged(tensors, optimiser):
         for _ in range(WARM_UP):
             work()
-    return capture(work)
+    return record(work)
 
 
-def capture(work: Callable[[], None], random: torch.Generator | None = None) -> Callable[[], None]:
+def record(work: Callable[[], None], random: torch.Generator | None = None) -> Callable[[], None]:
     """Record work as a CUDA graph, with the generator that it draws from; the returned call runs it."""
     graph = torch.cuda.CUDAGraph()
     if random is not None:

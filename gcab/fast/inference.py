@@ -17,7 +17,7 @@ from gcab.data.tasks import Setting
 from gcab.errors import GcabError
 from gcab.fast.compiling import compiled
 from gcab.fast.fused_activations import fused_activations
-from gcab.fast.graphs import WARM_UP, SideStream, capture
+from gcab.fast.graphs import WARM_UP, SideStream, record
 from gcab.fast.low_precision import exchanged, linear_weights, lowered
 
 if TYPE_CHECKING:
@@ -118,5 +118,5 @@ class Recorded:
             with SideStream(held.device):
                 for _ in range(WARM_UP):
                     call()
-            replay = capture(lambda: logits.append(call()))
+            replay = record(lambda: logits.append(call()))
         return held, replay, logits[0]

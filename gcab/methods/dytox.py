@@ -22,7 +22,7 @@ from gcab.methods.decision import Decision
 from gcab.methods.distillation import softened_divergence
 from gcab.methods.herding import AmongExemplars, add_classes, herded, in_order, of_images, unit
 from gcab.methods.method import Loss, binary_cross_entropy, cross_entropy
-from gcab.methods.short_training import lessons, train_shortly
+from gcab.methods.short_training import batches_of, train_shortly
 from gcab.methods.space import Between, Near, space
 from gcab.model.heads import Head
 from gcab.model.network import GatedNetwork
@@ -136,7 +136,7 @@ class Dytox(AmongExemplars):
         """Tokens, heads and decoder on the memory alone, which has as many images of every class."""
         network, options, held = self.network, self.options, self.memory.everything()
         steps = options.tuning_epochs * -(-len(held.labels) // options.tuning_batch)
-        batches = lessons(held, options.tuning_batch, steps, self.setting, self.augment, self.memory.labels.device)
+        batches = batches_of(held, options.tuning_batch, steps, self.setting, self.augment, self.memory.labels.device)
 
         def loss(images: Tensor, labels: Tensor) -> Tensor:
             with torch.no_grad():

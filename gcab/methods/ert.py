@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages, View
+from gcab.data.tasks import Batch, Part, Progress, Setting, Task, TaskImages
 from gcab.errors import GcabError
 from gcab.methods.card import Card, Compass
 from gcab.methods.method import cross_entropy, losses
@@ -134,7 +134,7 @@ class Ert(Replayed):
     def predict(self, images: Tensor) -> Tensor:
         return self.correct(super().predict(images), self.correction)
 
-    def views(self) -> dict[str, View]:
+    def parts(self) -> dict[str, Part]:
         """Both decisions: what the correction is worth."""
 
         def plain(_: Tensor, features: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages, View
+from gcab.data.tasks import Batch, Part, Progress, Setting, Task, TaskImages
 from gcab.errors import GcabError
 from gcab.fast.encoders import make_transformer
 from gcab.fast.eye import FastEye
@@ -34,7 +34,7 @@ from gcab.model.ridge import ExactRidge
 from gcab.model.rows import drop_row
 from gcab.model.statistics import ClassStatistics
 
-UNCOMPENSATED = "heads, not compensated"  # a view, beside those that the referee hears
+UNCOMPENSATED = "heads, not compensated"  # a part, beside those that the referee hears
 
 
 @dataclass(frozen=True)
@@ -308,9 +308,9 @@ class Gcab(Method):
     @torch.no_grad()
     def opinions_on(self, images: Tensor) -> dict[str, Tensor]:
         """What every part of the method says about images as bytes."""
-        views = {name: view for name, view in self.views().items() if name in self.opinions()}
-        parts = [[view(part, self.features(part)) for view in views.values()] for part in self.normalised(images)]
-        return {name: torch.cat(said) for name, said in zip(views, zip(*parts, strict=True), strict=True)}
+        heard = {name: part for name, part in self.parts().items() if name in self.opinions()}
+        said = [[part(some, self.features(some)) for part in heard.values()] for some in self.normalised(images)]
+        return {name: torch.cat(logits) for name, logits in zip(heard, zip(*said, strict=True), strict=True)}
 
     def normalised(self, images: Tensor) -> Iterator[Tensor]:
         """Images as bytes in parts that the network can take."""
@@ -345,9 +345,9 @@ class Gcab(Method):
     def features(self, images: Tensor) -> Tensor:
         return self.network.encoder(images)
 
-    def views(self) -> dict[str, View]:
+    def parts(self) -> dict[str, Part]:
         """Heads without the cascade, heads, statistics and the eye, as far as that is not the whole method."""
-        decoder, found = FoldedDecoder(self.network), dict[str, View]()
+        decoder, found = FoldedDecoder(self.network), dict[str, Part]()
         if self.options.compensation and len(self.network.cascade.projectors):
             uncompensated = self.heads(decoder, compensate=False)
             found[UNCOMPENSATED] = lambda _, features: uncompensated.decide(features)

@@ -132,7 +132,7 @@ class GcabFast(Gcab):
         """Make one pass of all there are, with images (n, 3, H, W) of the newest task only; the encoder stays."""
         decoder, (encoding, imitating) = FoldedDecoder(self.network), self.rehearse(images)
         first = encoding / (encoding + imitating)
-        features, logits = self.lessons(decoder, images, self.views_of(images), lambda share: watch(first * share))
+        features, logits = self.targets(decoder, images, self.views_of(images), lambda share: watch(first * share))
         join(self.network, decoder, self.options.capacity)
         imitate(self.network, features, logits, self.options, lambda share: watch(1 - (1 - first) * (1 - share)))
         self.network.finished = 1
@@ -149,9 +149,9 @@ class GcabFast(Gcab):
             times.append(time.perf_counter())
 
         with seeded(0, "rehearse"):
-            self.lessons(decoder, some[:1], 1, ignore)  # the first of anything takes longer
+            self.targets(decoder, some[:1], 1, ignore)  # the first of anything takes longer
             look(0)
-            features, logits = self.lessons(decoder, some, 1, ignore)
+            features, logits = self.targets(decoder, some, 1, ignore)
             look(0)
             encoding = times[-1] - times[-2]
             join(network, decoder, options.capacity)
@@ -166,8 +166,8 @@ class GcabFast(Gcab):
         return min(self.options.views, max(1, LARGEST_CACHE // bytes_of_one))
 
     @torch.no_grad()
-    def lessons(self, decoder: FoldedDecoder, images: Tensor, views: int, watch: Watch) -> tuple[Tensor, Tensor]:
-        """What the encoder and the passes make of all views of the images: (views n, N, D) and (views n, classes)."""
+    def targets(self, decoder: FoldedDecoder, images: Tensor, views: int, watch: Watch) -> tuple[Tensor, Tensor]:
+        """Encoded views of images (views n, N, D) and the passes' logits of each (views n, classes), to imitate."""
         network, device = self.network, self.network.gate_in.used.device
         features = torch.empty(views, len(images), network.tokens_per_image, network.width, device=device)
         logits: list[Tensor] = []

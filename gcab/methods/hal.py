@@ -25,7 +25,7 @@ from gcab.methods.card import Card, Compass
 from gcab.methods.er import Er, ErOptions
 from gcab.methods.herding import class_means, of_images, widened
 from gcab.methods.method import Loss, losses
-from gcab.methods.short_training import lessons, train_shortly
+from gcab.methods.short_training import batches_of, train_shortly
 from gcab.methods.space import Between, space
 from gcab.parallel.ranks import mean, world
 
@@ -133,7 +133,7 @@ class Hal(Er):
             train_shortly(
                 [weight for weight in copied.parameters() if weight.requires_grad],
                 partial(torch.optim.SGD, lr=options.look_ahead),
-                lessons(
+                batches_of(
                     held, options.memory_batch, options.memory_steps, self.setting, self.augment, self.anchors.device
                 ),
                 lambda images, labels: self.classification(copied(images), labels),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages, View
+from gcab.data.tasks import Batch, Part, Progress, Setting, Task, TaskImages
 from gcab.errors import check_options
 from gcab.methods.card import Card, Compass
 from gcab.methods.distillation import softened_divergence
@@ -29,7 +29,7 @@ from gcab.methods.herding import (
 from gcab.methods.method import Loss
 from gcab.methods.space import OneOf, space
 
-HEADS = "heads"  # a view
+HEADS = "heads"  # a part
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Icarl(AmongExemplars, Finetune):
     def predict(self, images: Tensor) -> Tensor:
         return nearness(self.network.feature(images), self.means)
 
-    def views(self) -> dict[str, View]:
+    def parts(self) -> dict[str, Part]:
         return {HEADS: lambda _, tokens: self.network.head(self.network.decode(tokens))}
 
     def prototype_bytes(self) -> int:

@@ -87,12 +87,12 @@ class Importance(Regularised):
         """Ω_task: the mean over images, given as bytes, of what each says about every weight."""
         total, mode = torch.zeros_like(self.importance), self.network.training
         self.network.eval()
-        for part in self.parts(images, largest):
+        for part in self.normalised(images, largest):
             total += self.of_images(part).sum(dim=0)
         self.network.train(mode)
         return total / len(images)
 
-    def parts(self, images: Tensor, largest: int) -> Iterator[Tensor]:
+    def normalised(self, images: Tensor, largest: int) -> Iterator[Tensor]:
         for part in chunks(len(images), self.shared(), largest):
             self.watch(part.start / len(images))
             yield self.setting.normalise(images[part].to(self.anchor.device))

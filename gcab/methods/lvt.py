@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages, View
+from gcab.data.tasks import Batch, Part, Progress, Setting, Task, TaskImages
 from gcab.errors import GcabError, check_options
 from gcab.methods.card import Card, Compass
 from gcab.methods.herding import AT_ONCE, add_classes, in_order, of_images
@@ -24,7 +24,7 @@ from gcab.model.encoder import ExternalAttention
 from gcab.model.heads import GrowingHead
 from gcab.profiles import PROFILES
 
-INJECTION = "injection"  # a view
+INJECTION = "injection"  # a part
 UNKNOWN = -1e4  # in place of the logits of classes that came later
 
 
@@ -158,7 +158,7 @@ class Lvt(Replayed):
         )
         add_classes(self.memory, new, classes, logits=logits, known=torch.full_like(chosen, classes))
 
-    def views(self) -> dict[str, View]:
+    def parts(self) -> dict[str, Part]:
         return {INJECTION: lambda _, tokens: self.injection(self.network.decode(tokens))}
 
     def prototype_bytes(self) -> int:

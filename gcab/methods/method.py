@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from gcab.data.augment import Augment
 from gcab.data.mixing import Mixed
-from gcab.data.tasks import Batch, Progress, Replay, Setting, Task, TaskImages, View, Watch, ignore
+from gcab.data.tasks import Batch, Part, Progress, Replay, Setting, Task, TaskImages, Watch, ignore
 from gcab.errors import GcabError
 from gcab.methods.card import Card
 from gcab.methods.gradients import Gradients
@@ -132,7 +132,7 @@ class Method(nn.Module, ABC):
         """Encoder tokens (B, N, D), for drift and transfer figures."""
         return None
 
-    def views(self) -> dict[str, View]:
+    def parts(self) -> dict[str, Part]:
         """The logits that parts of the method would give alone: what each is worth."""
         return {}
 
@@ -141,7 +141,7 @@ class Method(nn.Module, ABC):
         return None
 
     def embed(self, images: Tensor, task: int, compensate: bool) -> Tensor | None:  # noqa: ARG002
-        """The decoder's feature (B, D) under a task's view, for the embedding figure."""
+        """The decoder's feature (B, D) in a task's pass, for the embedding figure."""
         return None
 
     def capacity(self) -> dict[str, float]:

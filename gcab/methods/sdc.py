@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributed.nn.functional import all_gather
 from torch.nn import functional
 
-from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages, View
+from gcab.data.tasks import Batch, Part, Progress, Setting, Task, TaskImages
 from gcab.errors import check_options
 from gcab.methods.card import Card
 from gcab.methods.distillation import softened_divergence
@@ -23,7 +23,7 @@ from gcab.model.frozen import Frozen
 from gcab.model.heads import CosineHead
 from gcab.parallel.ranks import gathered, mean, rows, uniform, world
 
-UNCOMPENSATED = "prototypes, not compensated"  # a view
+UNCOMPENSATED = "prototypes, not compensated"  # a part
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,9 @@ class SdcOptions:
     temperature: float = 2.0  # of it
     regulariser: float = 1.0  # weight of ½ Σ |f - f⁻|² beside the triplets; paper, embedding LwF
     margin: float = 0.0  # of the triplets; the authors' script
-    uncompensated: bool = True  # keep prototypes as they were, too: a view, for as many bytes again
+    uncompensated: bool = (
+        True  # keep prototypes as they were, too, and show what they would decide; as many bytes again
+    )
 
     def __post_init__(self) -> None:
         check_options(self, ("sigma", "scale", "temperature"), ("distillation", "regulariser", "margin"))
@@ -126,7 +128,7 @@ class Sdc(Finetune):
     def predict(self, images: Tensor) -> Tensor:
         return nearness(self.network.feature(images), self.prototypes)
 
-    def views(self) -> dict[str, View]:
+    def parts(self) -> dict[str, Part]:
         if not self.options.uncompensated:
             return {}
         return {UNCOMPENSATED: lambda _, tokens: nearness(self.network.decode(tokens), self.original)}

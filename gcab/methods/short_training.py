@@ -9,7 +9,7 @@ from gcab.data.augment import Augment
 from gcab.data.tasks import Setting, TaskImages, Watch, ignore
 
 
-def lessons(
+def batches_of(
     data: TaskImages, batch_size: int, steps: int, setting: Setting, augment: Augment | None, device: torch.device
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """So many batches, epoch after epoch in another order; another view of an image each time, given `augment`."""

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from gcab.errors import GcabError
 from gcab.paper.evidence import Record
-from gcab.report.plotting import clip, legend_below, panels
+from gcab.report.embedding import CLASSES, evenly, projected, scatter
+from gcab.report.plotting import legend_below, panels
 from gcab.report.tables import flat_settings
 from gcab.runs.folder import RunFolder
 
@@ -28,7 +29,6 @@ COLUMNS = ("(a) after task 1", "(b) without PFR", "(c) with PFR", "(d) with PFR,
 SHOWN_TASKS = (2, 3, 4, 5)  # and the last: appendix "Additional Embedding Visualizations"
 FILES = tuple(f"predictions/embedding-{task}.npz" for task in ("01", *map("{:02d}".format, SHOWN_TASKS), "{last:02d}"))
 POINTS = 150  # a panel
-CLASSES = 20  # more colours cannot be told apart
 
 
 def records(runs: Sequence[RunFolder]) -> list[Record]:
@@ -39,7 +39,7 @@ def records(runs: Sequence[RunFolder]) -> list[Record]:
         start = {"Scenario": scenario, "After task": 1, COLUMNS[0]: kept(first[1]["raw"], first[1])}
         lines.append({**dict.fromkeys([*start, *COLUMNS]), **start})
         for task in tasks_of(pair):
-            shown = views(pair, task)
+            shown = columns(pair, task)
             shares = [kept(points, first[index > 0]) for index, points in enumerate(shown[1:])]
             line = {"Scenario": scenario, "After task": task, COLUMNS[0]: None}
             lines.append({**line, **dict(zip(COLUMNS[1:], shares, strict=True))})
@@ -112,7 +112,7 @@ def load(run: RunFolder, task: int) -> Arrays:
     return arrays
 
 
-def views(pair: Pair, task: int) -> list[NDArray[Any]]:
+def columns(pair: Pair, task: int) -> list[NDArray[Any]]:
     """The points (n, D) of the four columns."""
     without, with_pfr = (load(run, task) for run in pair)
     return [load(pair[1], 1)["raw"], without["raw"], with_pfr["raw"], with_pfr["compensated"]]
@@ -129,40 +129,19 @@ def kept(points: NDArray[Any], first: Arrays) -> float:
 
 def figure(runs: Sequence[RunFolder], lines: Sequence[Record]) -> "Figure":
     """A row for each task, one t-SNE for a whole row, so that its columns can be compared; colour is the class."""
-    from matplotlib import colormaps
-
     shares = {(line["Scenario"], line["After task"]): line for line in lines}
     rows = [(scenario, pair, task) for scenario, pair in pairs(runs).items() for task in tasks_of(pair)]
     drawn, grid = panels(len(rows), 4, height=3.0 * len(rows), width=3.0)
     for index, (scenario, pair, task) in enumerate(rows):
         labels = load(pair[1], 1)["labels"]
-        shown = np.flatnonzero(np.isin(labels, np.unique(labels)[:CLASSES]))
-        shown = shown[np.linspace(0, len(shown) - 1, min(POINTS, len(shown))).astype(int)]
-        planes = projected([points[shown] for points in views(pair, task)])
-        names = pair[1].tasks[0][:CLASSES]
-        colours = colormaps["tab10" if len(names) <= 10 else "tab20"](np.arange(len(names)))
+        shown = evenly(labels, POINTS)
+        planes = projected([points[shown] for points in columns(pair, task)])
+        names = dict(enumerate(pair[1].tasks[0][:CLASSES]))
         for column, (axes, plane) in enumerate(zip(grid[4 * index : 4 * index + 4], planes, strict=True)):
-            for label, (name, colour) in enumerate(zip(names, colours, strict=True)):
-                points = plane[labels[shown] == label]  # (n, 2)
-                axes.scatter(points[:, 0], points[:, 1], s=14, color=colour, linewidths=0, label=clip(name))
-            edges = np.concatenate(planes)
-            axes.set_xlim(edges[:, 0].min() - 2, edges[:, 0].max() + 2)
-            axes.set_ylim(edges[:, 1].min() - 2, edges[:, 1].max() + 2)
-            axes.set_xticks([])
-            axes.set_yticks([])
-            axes.spines[:].set_visible(True)
+            scatter(axes, plane, labels[shown], names, planes, size=14)
             share = shares[scenario, task if column else 1][COLUMNS[column]]
             axes.set_title(f"{COLUMNS[column]}: {share:.0f} %", fontsize=9.5)
         several = len({name for name, _, _ in rows}) > 1
         grid[4 * index].set_ylabel(f"{scenario}, after task {task}" if several else f"after task {task}")
     legend_below(drawn, columns=6, marker_scale=2)
     return drawn
-
-
-def projected(sets: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-    """One t-SNE over all sets of points (n, D), cut apart again: (n, 2) each."""
-    from sklearn.manifold import TSNE
-
-    points = np.concatenate(list(sets)).astype(np.float32)
-    plane = TSNE(perplexity=min(30.0, (len(points) - 1) / 3), init="pca", random_state=0).fit_transform(points)
-    return np.split(plane, len(sets))

@@ -22,7 +22,8 @@ from gcab.paper.timing import time_models
 from gcab.profiles import DEFAULT_PROFILE
 from gcab.report.logs import check_log
 from gcab.runs.experiment import load_data, run_experiment, run_path
-from gcab.runs.folder import RunFolder, is_run
+from gcab.runs.finding import is_run
+from gcab.runs.folder import RunFolder
 from gcab.terminal import RunDisplay, WorkDisplay
 
 OPTIONS = "options."

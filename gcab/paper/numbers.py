@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean as mean
 from typing import Any
 
-from gcab.evaluation.metrics import summary_of_view, task_records
+from gcab.evaluation.metrics import summary_of_part, task_records
 from gcab.methods.gcab import UNCOMPENSATED
 from gcab.model.referee import HEADS
 from gcab.paper.evidence import (
@@ -136,18 +136,18 @@ def decisions(group: Group) -> list[tuple[str, bool, list[Record]]]:
     config = group.runs[0].config
     name, statistics = component(config), bool(config["options"].get("statistics"))
     found = [(name, statistics, [*group.finals])]
-    for view, row in {HEADS: name, UNCOMPENSATED: WITHOUT}.items():
-        if measured := alone(group, view):
+    for part, row in {HEADS: name, UNCOMPENSATED: WITHOUT}.items():
+        if measured := alone(group, part):
             found.append((row, False, measured))
     return found
 
 
-def alone(group: Group, view: str) -> list[Record]:
+def alone(group: Group, part: str) -> list[Record]:
     """What a part of the method reaches after the last task, for every seed; nothing where no run tells."""
     last = [run.records("task")[-1] for run in group.runs]
-    if not all(view in record.get("views", {}) for record in last):
+    if not all(part in record.get("views", {}) for record in last):
         return []
-    return [summary_of_view(record, record["views"][view]) for record in last]
+    return [summary_of_part(record, record["views"][part]) for record in last]
 
 
 def component(config: dict[str, Any]) -> str:

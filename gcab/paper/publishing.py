@@ -11,12 +11,12 @@ from gcab.paper.exhibits import EXHIBITS, Exhibit
 from gcab.paper.origin import origin
 from gcab.paper.recipes import RECIPES
 from gcab.paper.store import RESULTS, keep, store_of, way
-from gcab.report.figures import save
-from gcab.report.plotting import STYLE
+from gcab.report.plotting import STYLE, save
 from gcab.report.tables import NOTHING, Table
 from gcab.runs.environment import HARDWARE, environment
 from gcab.runs.files import write_bytes, write_json
-from gcab.runs.folder import RUN_LIST, RunFolder
+from gcab.runs.finding import RUN_LIST
+from gcab.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,7 +7,8 @@ from itertools import count
 from pathlib import Path
 
 from gcab.runs.files import write_bytes
-from gcab.runs.folder import PACKED_LOG, RUN_LIST, RunFolder, is_run, listed_runs
+from gcab.runs.finding import PACKED_LOG, RUN_LIST, is_run, listed_runs
+from gcab.runs.folder import RunFolder
 
 RESULTS = "results"
 

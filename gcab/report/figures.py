@@ -1,48 +1,51 @@
-"""Runs as pictures: one function per figure, all listed in `FIGURES` at the end of the file.
+"""Runs as pictures: one function per figure, all listed in `FIGURES`.
 
 A figure function takes the runs and returns a figure, or None where the runs do not hold the data it needs.
 """
 
 from collections.abc import Callable, Sequence
-from io import BytesIO
 from itertools import cycle
 from pathlib import Path
-from textwrap import fill
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from gcab.evaluation.metrics import (
-    Results,
     incremental_tag,
     incremental_taw,
     results_from_records,
     task_of_class,
-    task_records,
 )
+from gcab.report.embedding import embedding
 from gcab.report.plotting import (
     PANEL_WIDTH,
     STYLE,
-    Array,
-    clip,
     every,
     heat_map,
     legend_below,
-    looks,
     mean_curve,
     panels,
     row_height,
+    save,
     style_key,
     task_axis,
 )
-from gcab.report.tables import Group, group_runs, results_of
+from gcab.report.series import (
+    furthest,
+    groups_with_tasks,
+    looks_of_groups,
+    loss_curves,
+    most_tasks,
+    or_nan,
+    part_records,
+    task_values,
+)
+from gcab.report.tables import group_runs, results_of
 from gcab.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-EMBEDDING_POINTS = 600
-EMBEDDING_CLASSES = 20  # more colours than this cannot be told apart
 LOG_SCALE_FROM = 30  # ratio of the largest to the smallest loss
 
 
@@ -56,10 +59,10 @@ class FigureEntry(NamedTuple):
 
 def accuracy(runs: Sequence[RunFolder]) -> "Figure | None":
     """ACC_TAG and ACC_TAW after every task, which shows how fast a method declines, not only where it ends."""
-    groups = _groups_with_tasks(runs)
+    groups = groups_with_tasks(runs)
     if not groups:
         return None
-    look = _looks(runs)
+    look = looks_of_groups(runs)
     figure, (agnostic, aware) = panels(1, 2, height=4.2)
     for group in groups:
         colour, marker = look[group.label]
@@ -71,7 +74,7 @@ def accuracy(runs: Sequence[RunFolder]) -> "Figure | None":
             else:
                 mean_curve(axes, curves, group.label, colour, marker, line)
     for axes, title in ((agnostic, "Task-agnostic (ACC_TAG)"), (aware, "Task-aware (ACC_TAW)")):
-        task_axis(axes, 1, _most_tasks(groups))
+        task_axis(axes, 1, most_tasks(groups))
         axes.set_title(title)
         axes.set_ylim(0, 102)
     agnostic.set_ylabel("accuracy, %")
@@ -81,12 +84,12 @@ def accuracy(runs: Sequence[RunFolder]) -> "Figure | None":
 
 def matrices(runs: Sequence[RunFolder]) -> "Figure | None":
     """Every accuracy R[t][s] of every method: a column shows how one task fares as others follow."""
-    groups = _groups_with_tasks(runs)
+    groups = groups_with_tasks(runs)
     if not groups:
         return None
-    results = [_furthest(group) for group in groups]
+    results = [furthest(group) for group in groups]
     rows = [max(len(same[0].tag), 2) for same in results]
-    heights = [row_height(number) * number + 1.1 for number in rows]
+    heights = [row_height(count) * count + 1.1 for count in rows]
     figure, grid = panels(len(groups), 2, height=sum(heights), ratios=heights)
     for index, (group, same) in enumerate(zip(groups, results, strict=True)):
         lengths = [len(row) for row in same[0].tag]
@@ -103,22 +106,22 @@ def matrices(runs: Sequence[RunFolder]) -> "Figure | None":
 
 def capacity(runs: Sequence[RunFolder]) -> "Figure | None":
     """How much of the gates the tasks have taken, as in the paper's capacity figure: what is left for later tasks."""
-    groups = [group for group in _groups_with_tasks(runs) if _task_values(group, "capacity")]
+    groups = [group for group in groups_with_tasks(runs) if task_values(group, "capacity")]
     if not groups:
         return None
-    look = _looks(runs)
+    look = looks_of_groups(runs)
     figure, (axes,) = panels(1, 1, height=4.2, width=1.5 * PANEL_WIDTH)
-    gates = dict(zip(_task_values(groups[0], "capacity")[0][0], ("--", ":"), strict=False))
+    gates = dict(zip(task_values(groups[0], "capacity")[0][0], ("--", ":"), strict=False))
     for group in groups:
         colour, marker = look[group.label]
-        shares = _task_values(group, "capacity")
+        shares = task_values(group, "capacity")
         for gate, line in gates.items():
             mean_curve(axes, [[100 * share[gate] for share in run] for run in shares], "_", colour, ".", line)
         means = [[100 * float(np.mean([*share.values()])) for share in run] for run in shares]
         mean_curve(axes, means, group.label, colour, marker)
     for meaning, line in ({"mean of the gates": "-"} | {f"{gate} gate": line for gate, line in gates.items()}).items():
         style_key(axes, line, meaning)
-    task_axis(axes, 1, _most_tasks(groups))
+    task_axis(axes, 1, most_tasks(groups))
     axes.set_ylim(0, 103)
     axes.set_ylabel("gate units in use, %")
     legend_below(figure)
@@ -128,11 +131,11 @@ def capacity(runs: Sequence[RunFolder]) -> "Figure | None":
 def losses(runs: Sequence[RunFolder]) -> "Figure | None":
     """Each term of the loss by itself: which one drives the training, and whether it had converged at a task's end."""
     groups = [group for group in group_runs(runs) if any(run.records("epoch") for run in group.runs)]
-    curves = [[_loss_curves(run) for run in group.runs] for group in groups]
+    curves = [[loss_curves(run) for run in group.runs] for group in groups]
     terms = list(dict.fromkeys(term for seeds in curves for seed in seeds for term in seed))
     if not terms:
         return None
-    look = _looks(runs)
+    look = looks_of_groups(runs)
     rows = -(-len(terms) // 2)
     figure, grid = panels(rows, min(len(terms), 2), height=3.3 * rows, width=PANEL_WIDTH * (1 + (len(terms) == 1)))
     for axes, term in zip(grid, terms, strict=False):
@@ -145,7 +148,7 @@ def losses(runs: Sequence[RunFolder]) -> "Figure | None":
         drawn = drawn[np.isfinite(drawn)]
         if drawn.size and drawn.min() > 0 and drawn.max() > LOG_SCALE_FROM * drawn.min():
             axes.set_yscale("log")
-        last = _most_tasks(groups)
+        last = most_tasks(groups)
         task_axis(axes, 0, last)
         axes.set_xticks([task - 0.5 for task in every(last)], [str(task) for task in every(last)])
         axes.tick_params(axis="x", length=0)
@@ -160,57 +163,22 @@ def losses(runs: Sequence[RunFolder]) -> "Figure | None":
     return figure
 
 
-def embedding(runs: Sequence[RunFolder]) -> "Figure | None":
-    """The paper's embedding figure: do task 1's classes stay apart while later tasks move the encoder?"""
-    shown = [(group, sets) for group in group_runs(runs) if (sets := _embeddings(group.runs[0]))]
-    if not shown:
-        return None
-    first_classes = shown[0][0].runs[0].tasks[0]  # one legend serves all rows
-    shown = [(group, sets) for group, sets in shown if group.runs[0].tasks[0] == first_classes]
-    projected = [(group, sets[1]["labels"], _project(sets)) for group, sets in shown]
-    rows = [(*row, later) for row in projected for later in sorted({task for task, _ in row[2]} - {1})]
-    figure, grid = panels(len(rows), 3, height=3.2 * len(rows), width=3.5)
-    for index, (group, labels, plane, later) in enumerate(rows):
-        columns = {
-            "after task 1": (1, "raw"),
-            f"after task {later}, as is": (later, "raw"),
-            f"after task {later}, compensated": (later, "compensated"),
-        }
-        for axes, (title, which) in zip(grid[3 * index :], columns.items(), strict=False):
-            for label, colour in zip(np.unique(labels), _class_colours(len(np.unique(labels))), strict=True):
-                points = plane[which][labels == label]  # (n, 2)
-                axes.scatter(
-                    points[:, 0], points[:, 1], s=16, color=colour, linewidths=0, label=clip(first_classes[label])
-                )
-            limits = np.concatenate([*plane.values()])
-            axes.set_xlim(limits[:, 0].min() - 2, limits[:, 0].max() + 2)
-            axes.set_ylim(limits[:, 1].min() - 2, limits[:, 1].max() + 2)
-            axes.set_xticks([])
-            axes.set_yticks([])
-            axes.spines[:].set_visible(True)
-            axes.set_title(title, fontsize=11)
-        if len(shown) > 1:
-            grid[3 * index].set_ylabel(fill(group.label, 30))
-    legend_below(figure, columns=6, marker_scale=2)
-    return figure
-
-
 def drift(runs: Sequence[RunFolder]) -> "Figure | None":
     """How far old features have moved, and how much of it the compensation undoes."""
-    groups = [group for group in _groups_with_tasks(runs) if _task_values(group, "drift")]
+    groups = [group for group in groups_with_tasks(runs) if task_values(group, "drift")]
     if not groups:
         return None
-    look = _looks(runs)
+    look = looks_of_groups(runs)
     figure, (axes,) = panels(1, 1, height=4.2, width=1.5 * PANEL_WIDTH)
     for group in groups:
         colour, marker = look[group.label]
-        moved = _task_values(group, "drift")
+        moved = task_values(group, "drift")
         for kind, line, label in (("compensated", "-", group.label), ("raw", "--", "_")):
-            curves = [[float(np.mean([_number(old[kind]) for old in after])) for after in run] for run in moved]
+            curves = [[float(np.mean([or_nan(old[kind]) for old in after])) for after in run] for run in moved]
             mean_curve(axes, curves, label, colour, marker, line, start=2)
     style_key(axes, "--", "as is")
     style_key(axes, "-", "compensated")
-    task_axis(axes, 2, _most_tasks(groups))
+    task_axis(axes, 2, most_tasks(groups))
     axes.set_ylim(bottom=0)
     axes.set_ylabel("relative feature drift")
     legend_below(figure)
@@ -219,12 +187,12 @@ def drift(runs: Sequence[RunFolder]) -> "Figure | None":
 
 def parts(runs: Sequence[RunFolder]) -> "Figure | None":
     """What parts of a method would reach alone, beside the whole: which of them does not know the task."""
-    groups = [group for group in _groups_with_tasks(runs) if _task_values(group, "views")]
+    groups = [group for group in groups_with_tasks(runs) if task_values(group, "views")]
     if not groups:
         return None
-    look = _looks(runs)
+    look = looks_of_groups(runs)
     names = dict.fromkeys(
-        name for group in groups for run in _task_values(group, "views") for views in run for name in views
+        name for group in groups for run in task_values(group, "views") for views in run for name in views
     )
     lines = dict(zip(names, cycle(("--", ":", "-."))))
     figure, axes_of_kinds = panels(1, 2, height=4.2)
@@ -234,14 +202,14 @@ def parts(runs: Sequence[RunFolder]) -> "Figure | None":
             whole = [curve(results_of(run)) for run in group.runs if run.records("task")]
             mean_curve(axes, whole, group.label, colour, marker)
             for name, line in lines.items():
-                stories = [_view(run, name) for run in group.runs]
+                stories = [part_records(run, name) for run in group.runs]
                 curves = [curve(results_from_records(story)) for story in stories if story]
                 if curves:
                     start = next(story[0]["task"] for story in stories if story)
                     mean_curve(axes, curves, "_", colour, "", line, start)
         for name, line in lines.items():
             style_key(axes, line, name)
-        task_axis(axes, 1, _most_tasks(groups))
+        task_axis(axes, 1, most_tasks(groups))
         axes.set_title({"tag": "Task-agnostic (ACC_TAG)", "taw": "Task-aware (ACC_TAW)"}[kind])
         axes.set_ylim(0, 102)
     axes_of_kinds[0].set_ylabel("accuracy, %")
@@ -335,14 +303,6 @@ def draw(name: str, runs: Sequence[RunFolder]) -> "Figure | None":
         return FIGURES[name].function(runs)
 
 
-def save(figure: "Figure", path: Path | BytesIO, kind: str) -> None:
-    """Write a figure the same way every time: no date inside, a white page behind."""
-    import matplotlib as mpl
-
-    with mpl.rc_context(STYLE):
-        figure.savefig(path, format=kind, facecolor="white", metadata={"Date": None} if kind == "svg" else {})
-
-
 def save_figures(runs: Sequence[RunFolder], folder: Path) -> list[Path]:
     """Every figure the runs have data for, as PNG for slides and SVG for print."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -353,95 +313,3 @@ def save_figures(runs: Sequence[RunFolder], folder: Path) -> list[Path]:
                 written.append(folder / f"{name}.{kind}")
                 save(figure, written[-1], kind)
     return written
-
-
-def _groups_with_tasks(runs: Sequence[RunFolder]) -> list[Group]:
-    """Groups in which at least one run has learned a task."""
-    return [group for group in group_runs(runs) if any(run.records("task") for run in group.runs)]
-
-
-def _looks(runs: Sequence[RunFolder]) -> dict[str, tuple[str, str]]:
-    """The colour and marker of every group, the same in figures that show all groups and in those that show some."""
-    groups = group_runs(runs)
-    return dict(zip([group.label for group in groups], looks([group.method for group in groups]), strict=True))
-
-
-def _most_tasks(groups: Sequence[Group]) -> int:
-    return max(len(group.runs[0].tasks) for group in groups)
-
-
-def _furthest(group: Group) -> list[Results]:
-    """The results of the seeds that have come furthest, which are those that can be averaged."""
-    results = [results_of(run) for run in group.runs]
-    rows = max(len(result.tag) for result in results)
-    return [result for result in results if len(result.tag) == rows]
-
-
-def _task_values(group: Group, key: str) -> list[list[Any]]:
-    """One list per seed of a task record's entry, without tasks and seeds where it is empty."""
-    values = [[record[key] for record in task_records(run.records("task")) if record.get(key)] for run in group.runs]
-    return [seed for seed in values if seed]
-
-
-def _view(run: RunFolder, name: str) -> list[dict[str, Any]]:
-    """The records of a run's tasks as a part of its method alone would have them."""
-    records = task_records(run.records("task"))
-    return [{**record, **record["views"][name]} for record in records if name in record.get("views", {})]
-
-
-def _loss_curves(run: RunFolder) -> dict[str, tuple[list[float], list[float]]]:
-    """Per loss term, where in the stream of tasks each value was taken (0..T) and the value.
-
-    An epoch of task t lies between the end of the task learned before it and t, so joint training, which logs all its
-    epochs under the last task, spreads over the whole axis.
-    """
-    epochs = {(record["task"], record["epoch"]): record for record in run.records("epoch")}
-    learned = sorted({task for task, _ in epochs})
-    begin = dict(zip(learned, [0, *learned], strict=False))
-    curves: dict[str, tuple[list[float], list[float]]] = {}
-    for (task, epoch), record in sorted(epochs.items()):
-        for term, value in record["losses"].items():
-            where, values = curves.setdefault(term, ([], []))
-            where.append(begin[task] + (task - begin[task]) * epoch / record["epochs"])
-            values.append(_number(value))
-    return curves
-
-
-def _number(value: float | None) -> float:
-    """A log has null where training diverged."""
-    return float("nan") if value is None else value
-
-
-def _embeddings(run: RunFolder) -> dict[int, dict[str, Array]]:
-    """The embeddings of the same task-1 images after task 1, task 2 and the last task, thinned to a readable number."""
-    tasks = sorted(int(name.rpartition("-")[2]) for name in run.arrays_names("embedding-"))
-    sets = {task: run.embedding(task) for task in tasks[:2] + tasks[2:][-1:]}
-    found = {task: arrays for task, arrays in sets.items() if arrays is not None}
-    finite = all(np.isfinite(arrays[kind]).all() for arrays in found.values() for kind in ("raw", "compensated"))
-    if len(found) < 2 or 1 not in found or not finite:
-        return {}
-    labels = found[1]["labels"]
-    candidates = np.flatnonzero(np.isin(labels, np.unique(labels)[:EMBEDDING_CLASSES]))
-    budget = EMBEDDING_POINTS // (2 * len(found) - 1)
-    kept = candidates[np.linspace(0, len(candidates) - 1, min(budget, len(candidates))).astype(int)]
-    return {task: {key: values[kept] for key, values in arrays.items()} for task, arrays in found.items()}
-
-
-def _project(sets: dict[int, dict[str, Array]]) -> dict[tuple[int, str], Array]:
-    """One t-SNE over every set of points, so that a point that did not move stays where it was."""
-    from sklearn.manifold import TSNE
-
-    keys = [
-        (task, kind) for task in sorted(sets) for kind in ("raw", "compensated") if (task, kind) != (1, "compensated")
-    ]
-    points = np.concatenate([sets[task][kind] for task, kind in keys]).astype(np.float32)
-    perplexity = min(30.0, (len(points) - 1) / 3)
-    plane = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(points)
-    return dict(zip(keys, np.split(plane, len(keys)), strict=True))
-
-
-def _class_colours(number: int) -> Array:
-    """One colour per class, from a map made for categories."""
-    from matplotlib import colormaps
-
-    return np.asarray(colormaps["tab10" if number <= 10 else "tab20"](np.arange(number)))

@@ -1,18 +1,13 @@
 """One HTML file about a model in use: what it knows about itself, and what labelled photos say where there are some."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from html import escape
-from importlib import resources
 from pathlib import Path
-from string import Template
 from typing import Any
 
 from gcab.report import model_figures
-from gcab.report.report import card, date_of, figure_section
+from gcab.report.page import Opening, card, figure_section, write_page
 from gcab.report.tables import MEGABYTE, NOTHING, Table
-from gcab.runs.files import write_bytes
-from gcab.version import VERSION
 
 GAP = 10.0  # points between confidence and accuracy from which a warning is due
 FALLEN = 15.0  # points that a lesson may lose without one
@@ -22,27 +17,21 @@ Measured = Mapping[str, Any]  # `gcab.classifier.testing.measure`
 
 
 def write_model_page(facts: Facts, measured: Measured | None, out: Path) -> Path:
-    """Fill the template with what there is and write it where asked."""
-    template = resources.files("gcab.report")
-    page = Template(template.joinpath("model.html").read_text("utf-8")).substitute(
-        title=escape(Path(facts["model"]).name),
-        style=template.joinpath("style.css").read_text("utf-8"),
-        lead=escape(_lead(facts, measured)),
-        warnings="\n".join(f'<p class="warning">{escape(text)}</p>' for text in warnings_of(facts, measured)),
-        cards="\n".join(_cards(facts, measured)),
-        lessons_figure=_lessons_figure(facts, measured),
-        lessons_table=_lessons(facts, measured).html(),
-        confusion_figure=_confusion(facts, measured),
-        classes_table="" if measured is None else f"<section><h2>Classes</h2>{_classes(measured).html()}</section>",
-        calibration_figure=_calibration(facts, measured),
-        least_sure="" if measured is None else _least_sure(measured),
-        parts_table=_parts(facts, measured).html(),
-        history_table=_history(facts["history"]).html(),
-        date=date_of(datetime.now(UTC).timestamp()),
-        version=VERSION,
-    )
-    write_bytes(out, page.encode())
-    return out
+    """A page with what there is to say of a model, written where asked."""
+    warnings = [escape(text) for text in warnings_of(facts, measured)]
+    name = Path(facts["model"]).name
+    opening = Opening("gcab model", name, _lead(facts, measured), warnings, _cards(facts, measured))
+    sections = {
+        "lessons_figure": _lessons_figure(facts, measured),
+        "lessons_table": _lessons(facts, measured).html(),
+        "confusion_figure": _confusion(facts, measured),
+        "classes_table": "" if measured is None else f"<section><h2>Classes</h2>{_classes(measured).html()}</section>",
+        "calibration_figure": _calibration(facts, measured),
+        "least_sure": "" if measured is None else _least_sure(measured),
+        "parts_table": _parts(facts, measured).html(),
+        "history_table": _history(facts["history"]).html(),
+    }
+    return write_page(out, opening, "model.html", sections)
 
 
 def estimate_now(facts: Facts) -> float | None:

@@ -1,6 +1,8 @@
 """The look all figures share: panels, curves over tasks, heat maps, legends. No pyplot, so no global state."""
 
 from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
@@ -150,3 +152,11 @@ def row_height(rows: int) -> float:
 def clip(text: str, length: int = 22) -> str:
     """Shorten a name so that it fits beside a figure."""
     return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def save(figure: "Figure", path: Path | BytesIO, kind: str) -> None:
+    """Write a figure the same way every time: no date inside, a white page behind."""
+    import matplotlib as mpl
+
+    with mpl.rc_context(STYLE):
+        figure.savefig(path, format=kind, facecolor="white", metadata={"Date": None} if kind == "svg" else {})

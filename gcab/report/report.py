@@ -1,19 +1,15 @@
 """One HTML file that shows what a set of runs achieved: nothing outside it is needed to read it."""
 
 import json
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from html import escape
-from importlib import resources
-from io import BytesIO
 from pathlib import Path
-from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gcab.errors import GcabError
 from gcab.evaluation.metrics import METRICS, describe
-from gcab.report.figures import FIGURES, draw, save
+from gcab.report.figures import FIGURES, draw
+from gcab.report.page import Opening, capitalised, card, date_of, figure_section, write_page
 from gcab.report.tables import (
     MEGABYTE,
     NOTHING,
@@ -28,41 +24,26 @@ from gcab.report.tables import (
     run_label,
 )
 from gcab.runs.environment import HARDWARE
-from gcab.runs.files import write_bytes
 from gcab.runs.folder import RunFolder
-from gcab.version import VERSION
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CARD_METRICS = ("acc_tag", "acc_taw", "forgetting")
 CARD_GROUPS = 4  # with more, the comparison below is the place to look
-LARGEST_SVG = 250_000  # bytes; a denser figure is smaller as pixels
 
 
 def write_report(runs: Sequence[RunFolder], out: Path) -> Path:
-    """Fill the template with the runs' numbers and figures and write it where asked."""
+    """A page with the runs' numbers and figures, written where asked."""
     if not runs:
         raise GcabError("there is no run to report on: give at least one run folder.")
     groups = sorted(group_runs(runs), key=_headline_order)
-    template = resources.files("gcab.report")
-    page = Template(template.joinpath("template.html").read_text("utf-8")).substitute(
-        {f"figure_{name}": _figure(name, runs) for name in FIGURES},
-        title=escape(_title(groups)),
-        style=template.joinpath("style.css").read_text("utf-8"),
-        lead=escape(_lead(groups[0])),
-        warnings=_warnings(groups),
-        cards=_cards(groups),
-        compare_table="\n".join(table.html() for table in comparisons(runs)),
-        accuracy_table=accuracy_table(runs).html(),
-        memory_table=memory_table(runs).html(),
-        explanations="\n".join(_explanation(name) for name in METRICS),
-        runs="\n".join(_provenance(group, run) for group in groups for run in group.runs),
-        date=date_of(datetime.now(UTC).timestamp()),
-        version=VERSION,
-    )
-    write_bytes(out, page.encode())
-    return out
+    opening = Opening("gcab report", _title(groups), _lead(groups[0]), _warnings(groups), _cards(groups))
+    sections = {
+        "compare_table": "\n".join(table.html() for table in comparisons(runs)),
+        "accuracy_table": accuracy_table(runs).html(),
+        "memory_table": memory_table(runs).html(),
+        "explanations": "\n".join(_explanation(name) for name in METRICS),
+        "runs": "\n".join(_provenance(group, run) for group in groups for run in group.runs),
+    }
+    return write_page(out, opening, "runs.html", sections | {f"figure_{name}": _figure(name, runs) for name in FIGURES})
 
 
 def _headline_order(group: Group) -> tuple[bool, bool, float]:
@@ -94,22 +75,22 @@ def _lead(group: Group) -> str:
     )
 
 
-def _warnings(groups: Sequence[Group]) -> str:
-    """Nobody should take a run under way for a result."""
-    return "\n".join(
-        f'<p class="warning"><strong>Unfinished:</strong> {escape(group.label)}, seed {run.seed}: {progress(run)}. '
-        f"Its numbers are not final.</p>"
+def _warnings(groups: Sequence[Group]) -> list[str]:
+    """A run under way must not be taken for a result."""
+    return [
+        f"<strong>Unfinished:</strong> {escape(group.label)}, seed {run.seed}: {progress(run)}. "
+        "Its numbers are not final."
         for group in groups
         for run in group.runs
         if not run.final()
-    )
+    ]
 
 
-def _cards(groups: Sequence[Group]) -> str:
+def _cards(groups: Sequence[Group]) -> list[str]:
     """The numbers to remember: large for the leading method, small for those beside it."""
     cards = [_card(*describe(name), [_value(group, name) for group in groups], groups) for name in CARD_METRICS]
     sentence = "What is kept of earlier tasks' training images when the last task has been learned."
-    return "\n".join([*cards, _card("Images stored", sentence, [_images_stored(group) for group in groups], groups)])
+    return [*cards, _card("Images stored", sentence, [_images_stored(group) for group in groups], groups)]
 
 
 def _card(title: str, sentence: str, values: Sequence[str], groups: Sequence[Group]) -> str:
@@ -118,14 +99,6 @@ def _card(title: str, sentence: str, values: Sequence[str], groups: Sequence[Gro
     )
     beside = f"<dl>{others}</dl>" if 1 < len(groups) <= CARD_GROUPS else ""
     return card(title, values[0], sentence, beside)
-
-
-def card(title: str, number: str, sentence: str, beside: str = "") -> str:
-    """A number to remember, as HTML, and what it is."""
-    return (
-        f'<div class="card"><h2>{escape(title)}</h2><div class="number">{number}</div>'
-        f"{beside}<p>{escape(_capitalised(sentence))}</p></div>"
-    )
 
 
 def _value(group: Group, metric: str) -> str:
@@ -154,30 +127,9 @@ def _figure(name: str, runs: Sequence[RunFolder]) -> str:
     return figure_section(name, title, caption, figure)
 
 
-def figure_section(name: str, title: str, caption: str, figure: "Figure") -> str:
-    """A figure inside the page, with its title and caption."""
-    picture, kind = BytesIO(), "svg"
-    save(figure, picture, "svg")
-    if picture.tell() > LARGEST_SVG:
-        picture, kind = BytesIO(), "png"
-        save(figure, picture, "png")
-    media = {"svg": "image/svg+xml", "png": "image/png"}[kind]
-    data = b64encode(picture.getvalue()).decode()
-    width = int(96 * figure.get_figwidth())  # CSS pixels: never enlarged beyond its own size
-    return (
-        f'<section id="{name}"><h2>{escape(title)}</h2><figure>'
-        f'<img alt="{escape(title)}" style="max-width:{width}px" src="data:{media};base64,{data}">'
-        f"<figcaption>{escape(caption)}</figcaption></figure></section>"
-    )
-
-
 def _explanation(name: str) -> str:
     title, sentence = describe(name)
-    return f"<dt>{escape(title)}</dt><dd>{escape(_capitalised(sentence))}</dd>"
-
-
-def _capitalised(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]
+    return f"<dt>{escape(title)}</dt><dd>{escape(capitalised(sentence))}</dd>"
 
 
 def _provenance(group: Group, run: RunFolder) -> str:
@@ -204,10 +156,6 @@ def _hardware(document: Mapping[str, Any]) -> str:
     """As far as it was recorded; earlier versions knew the device's name only."""
     words = {"cuda": "CUDA ", "driver": "driver "}
     return ", ".join(f"{words.get(key, '')}{document[key]}" for key in HARDWARE if document.get(key))
-
-
-def date_of(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def duration_of(seconds: float) -> str:

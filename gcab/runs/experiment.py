@@ -18,7 +18,7 @@ from gcab.data.scenario import Scenario, TaskStream
 from gcab.data.tasks import Task, TaskImages
 from gcab.errors import GcabError
 from gcab.evaluation.evaluate import Evaluator, accuracies
-from gcab.evaluation.metrics import results_from_records, summary, summary_of_view
+from gcab.evaluation.metrics import results_from_records, summary, summary_of_part
 from gcab.methods.method import Method, grow
 from gcab.parallel.devices import suitable_threads
 from gcab.parallel.ranks import rank, world
@@ -192,7 +192,7 @@ class Experiment:
         record, logits, labels = self.evaluator.record(seen, self.references(task))
         probes = {probe["task"]: probe for probe in self.run.records("probe")}
         probe = probes.get(number)
-        record["views"] = self.evaluator.views(seen)
+        record["views"] = self.evaluator.parts(seen)
         record["probe"] = None if probe is None else {"before": probe["before"], "untrained": probe["untrained"]}
         record["seconds"] = self.seconds()
         self.run.save_arrays(f"task-{number:02d}", logits=logits.float().numpy(), labels=labels.numpy())
@@ -307,7 +307,7 @@ def evaluate_run(run: RunFolder, root: Path | None, device: torch.device, views:
     return Tested(
         summary(results_from_records([record])),
         summary(results_from_records(recorded)),
-        {name: summary_of_view(record, part) for name, part in parts.items()},
+        {name: summary_of_part(record, part) for name, part in parts.items()},
         {WHOLE: logits.numpy(), **decisions},
         labels.numpy(),
         record["classes"],

@@ -1,8 +1,6 @@
 """All reading and writing of a run folder: what was asked for, what was measured, what was predicted.
 
 `config.json` is written once; `metrics.jsonl` only grows; everything else is replaced in one step.
-A folder that has both of these files is a run folder; a published one has `metrics.jsonl.gz`, which never grows.
-A folder of figures has `runs.json` instead: the way to each run that they are made of.
 """
 
 import gzip
@@ -12,7 +10,7 @@ import math
 import os
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,14 +18,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gcab.errors import GcabError
+from gcab.runs.document import read_document, require_same
 from gcab.runs.files import remove_temporaries, saving, sync_folder, write_json, writing
+from gcab.runs.finding import LOG, PACKED_LOG, is_run, runs_below
 
 if TYPE_CHECKING:  # torch takes seconds to import, and a report does not need it
     from gcab.runs.checkpoint import CheckpointStore
-
-FORMAT = 1
-LOG, PACKED_LOG = "metrics.jsonl", "metrics.jsonl.gz"
-RUN_LIST = "runs.json"
 
 
 class RunFolder:
@@ -44,10 +40,10 @@ class RunFolder:
             raise GcabError(f"{path} is a file, not a folder: choose another --run folder")
         document = json.loads(json.dumps(document))  # tuples become lists, as they will be when read back
         if (path / "config.json").exists():
-            existing = _read_document(path)
+            existing = read_document(path)
             if not (path / LOG).exists() and (path / PACKED_LOG).exists():
                 raise GcabError(f"{path} is a published run, to which nothing is added: choose another --run folder")
-            _require_same(path, existing, document)
+            require_same(path, existing, document)
             document = existing
         else:
             if foreign := [entry.name for entry in _visible(path) if entry.name != "lock"]:
@@ -71,7 +67,7 @@ class RunFolder:
             below = [str(run) for run, _ in zip(runs_below(path), range(3), strict=False)]
             hint = f"did you mean {' or '.join(below)}?" if below else "it has no config.json and metrics.jsonl."
             raise GcabError(f"{path} is not a run folder: {hint}")
-        return cls(path, _read_document(path))
+        return cls(path, read_document(path))
 
     @property
     def config(self) -> dict[str, Any]:
@@ -284,10 +280,6 @@ def final_of(path: Path) -> dict[str, Any]:
     return final
 
 
-def is_run(path: Path) -> bool:
-    return (path / "config.json").is_file() and any((path / log).is_file() for log in (LOG, PACKED_LOG))
-
-
 def find_runs(paths: Sequence[Path]) -> list[RunFolder]:
     """Open every run that is, lies below, or is listed below one of `paths`, in the order of a table.
 
@@ -308,64 +300,6 @@ def find_runs(paths: Sequence[Path]) -> list[RunFolder]:
     return sorted(originals.values(), key=lambda run: (run.scenario, run.method, run.seed, run.group, str(run.path)))
 
 
-def _read_document(path: Path) -> dict[str, Any]:
-    """Read config.json and make sure it is one of ours."""
-    file = path / "config.json"
-    advice = f"restore it, or delete {path} and run the same command again"
-    try:
-        document: dict[str, Any] = json.loads(file.read_bytes())
-    except (OSError, ValueError) as error:
-        raise GcabError(f"{file} is damaged ({error}): {advice}") from None
-    try:
-        written = document["format"]
-        _ = document["config"]["method"], document["config"]["seed"], document["config"]["scenario"]["name"]
-        _ = document["tasks"], document["versions"]["gcab"]
-    except (KeyError, TypeError):
-        raise GcabError(f"{file} is damaged (an entry is missing): {advice}") from None
-    if not isinstance(document["config"]["seed"], int):
-        raise GcabError(f"{file} is damaged (config.seed is not a whole number): {advice}")
-    if written != FORMAT:
-        raise GcabError(
-            f"{file} has format {written}, this gcab reads format {FORMAT}: "
-            "use the gcab that wrote it, or another run folder"
-        )
-    return document
-
-
-def _require_same(path: Path, existing: dict[str, Any], wanted: dict[str, Any]) -> None:
-    def comparable(document: dict[str, Any]) -> dict[str, Any]:
-        major_minor = document["versions"]["gcab"].split(".")[:2]
-        return {"gcab version": ".".join(major_minor), "config": document["config"], "tasks": document["tasks"]}
-
-    if difference := _difference(comparable(existing), comparable(wanted)):
-        key, before, now = difference
-        raise GcabError(
-            f"{path} was started with {key} = {before}, but this command has {now}: "
-            "choose another --run folder, or delete this one to start again"
-        )
-
-
-def _difference(before: Any, now: Any, key: str = "") -> tuple[str, str, str] | None:
-    """Find the first place where two JSON values differ: its dotted key, and both values."""
-    if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
-        before, now = ({str(index): item for index, item in enumerate(value)} for value in (before, now))
-    if not (isinstance(before, dict) and isinstance(now, dict)):
-        same = before == now and isinstance(before, bool) == isinstance(now, bool)
-        return None if same else (key, _short(before), _short(now))
-    for name in dict.fromkeys([*before, *now]):
-        place = f"{key}.{name}" if key else name
-        if name not in before or name not in now:
-            return place, _short(before.get(name)), _short(now.get(name))
-        if difference := _difference(before[name], now[name], place):
-            return difference
-    return None
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
 def _finite(value: Any) -> Any:
     """Replace NaN and infinity, which JSON does not have, by null."""
     if isinstance(value, dict):
@@ -377,29 +311,3 @@ def _finite(value: Any) -> Any:
 
 def _visible(folder: Path) -> list[Path]:
     return [path for path in folder.glob("*") if not path.name.startswith(".")]
-
-
-def runs_below(path: Path) -> Iterator[Path]:
-    """Walk down in a fixed order to the nearest run folders; nothing inside a run, or hidden, is looked at."""
-    for folder, names, files in os.walk(path):
-        names[:] = sorted(name for name in names if not name.startswith("."))
-        if is_run(Path(folder)):
-            names.clear()
-            yield Path(folder)
-        elif RUN_LIST in files:
-            names.clear()
-            yield from listed_runs(Path(folder))
-
-
-def listed_runs(folder: Path) -> Iterator[Path]:
-    """The runs that the figures of a folder are made of, wherever they lie."""
-    file = folder / RUN_LIST
-    try:
-        names = json.loads(file.read_bytes())
-        ways = [folder / name for name in names]
-    except (OSError, ValueError, TypeError):
-        raise GcabError(f"{file} is damaged: restore it, or draw the figure again.") from None
-    for way in ways:
-        if not is_run(way):
-            raise GcabError(f"{file} names the run {way}, which is not there: restore it, or draw the figure again.")
-        yield way

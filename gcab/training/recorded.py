@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gcab.data.tasks import Batch, Progress
 from gcab.fast.compiling import compiled
-from gcab.fast.graphs import WARM_UP, SideStream, capture, unchanged
+from gcab.fast.graphs import WARM_UP, SideStream, record, unchanged
 from gcab.fast.low_precision import LowPrecision, exchanged
 from gcab.parallel.ranks import world
 from gcab.training.feed import Feed
@@ -109,7 +109,7 @@ class RecordedSteps:
             warnings.simplefilter("ignore")  # compilers advise on settings that would change the results
             with SideStream(self.feed.device):  # as recording wants it
                 self.warm_up()
-            return capture(self.start, self.step.random), capture(self.advance, self.step.random)
+            return record(self.start, self.step.random), record(self.advance, self.step.random)
 
 
 @contextmanager

@@ -101,11 +101,11 @@ def test_the_predictions_say_what_the_record_says(gcab: FinishedRun) -> None:
 
 
 def test_embeddings_of_the_first_task_follow_it_through_the_run(gcab: FinishedRun) -> None:
-    views = [gcab.run.embedding(number) for number in (1, 2, 3)]
-    for number, view in enumerate(views, start=1):
-        assert view is not None
-        assert view["raw"].shape == view["compensated"].shape == (8, 16)
-        assert np.array_equal(view["raw"], view["compensated"]) == (number == 1)
+    embedded = [gcab.run.embedding(number) for number in (1, 2, 3)]
+    for number, found in enumerate(embedded, start=1):
+        assert found is not None
+        assert found["raw"].shape == found["compensated"].shape == (8, 16)
+        assert np.array_equal(found["raw"], found["compensated"]) == (number == 1)
 
 
 def test_joint_training_has_one_record_over_all_tasks(tmp_path: Path) -> None:

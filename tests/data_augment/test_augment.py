@@ -307,6 +307,6 @@ def test_cuda_equals_cpu_without_waiting_and_inside_a_graph(crop: str) -> None:
 
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        captured = augment.apply(inputs, on_device)
+        recorded = augment.apply(inputs, on_device)
     graph.replay()
-    assert torch.equal(captured, output)
+    assert torch.equal(recorded, output)

@@ -127,8 +127,8 @@ def test_the_teacher_is_measured_as_its_run_measured_it(run: Path, capsys: pytes
         assert figures["gcab"][name] == pytest.approx(found)
         assert found == final[name]
     assert figures["gcab"]["views"].keys() == task["views"].keys()
-    for name, view in task["views"].items():
-        assert figures["gcab"]["views"][name]["acc_taw"] == pytest.approx(np.mean(view["taw"]))
+    for name, part in task["views"].items():
+        assert figures["gcab"]["views"][name]["acc_taw"] == pytest.approx(np.mean(part["taw"]))
     assert "its log has" not in capsys.readouterr().out
 
 

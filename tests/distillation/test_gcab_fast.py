@@ -255,12 +255,12 @@ def test_imitation_asks_in_batches_at_the_temperature_of_the_options(monkeypatch
 
 
 @torch.no_grad()
-def test_lessons_are_what_the_teacher_says_of_an_image_and_of_other_views_of_it() -> None:
+def test_targets_are_what_the_teacher_says_of_an_image_and_of_other_views_of_it() -> None:
     master, images = teacher("extended"), images_of(TASKS[-1]).images
     fast = GcabFast(SETTING, fast_options(master.options))
     fast.network = master.network
     torch.manual_seed(2)
-    features, wanted = fast.lessons(FoldedDecoder(master.network), images, 3, ignore)
+    features, wanted = fast.targets(FoldedDecoder(master.network), images, 3, ignore)
     views = features.chunk(3)
     assert torch.allclose(views[0], master.features(SETTING.normalise(images)), atol=1e-5)
     for one, other in ((0, 1), (0, 2), (1, 2)):
@@ -453,7 +453,7 @@ def test_who_watches_is_told_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_share_that_is_done_follows_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that gives every view a second and every step two."""
     clock, shares = 0.0, list[float]()
-    method, encode = teacher("extended"), GcabFast.lessons
+    method, encode = teacher("extended"), GcabFast.targets
     imitate: Any = gcab_fast.imitate
 
     def slow_imitation(*given: Any) -> None:
@@ -464,14 +464,14 @@ def test_the_share_that_is_done_follows_the_clock(monkeypatch: pytest.MonkeyPatc
 
         imitate(*given[:-1], watch)
 
-    def slow_lessons(self: GcabFast, decoder: Any, images: Tensor, views: int, watch: Any) -> tuple[Tensor, Tensor]:
+    def slow_targets(self: GcabFast, decoder: Any, images: Tensor, views: int, watch: Any) -> tuple[Tensor, Tensor]:
         nonlocal clock
         clock += views * len(images) / 24
         return encode(self, decoder, images, views, watch)
 
     monkeypatch.setattr("gcab.methods.gcab_fast.time.perf_counter", lambda: clock)
     monkeypatch.setattr(gcab_fast, "imitate", slow_imitation)
-    monkeypatch.setattr(GcabFast, "lessons", slow_lessons)
+    monkeypatch.setattr(GcabFast, "targets", slow_targets)
     chosen = fast_options(method.options, views=4, distillation_steps=48)
     distill(method, images_of(TASKS[-1]).images, chosen, 1, shares.append)
     assert shares[3] == pytest.approx(4 / 100)  # four views, then 48 steps
@@ -522,7 +522,7 @@ def test_many_images_get_fewer_views(monkeypatch: pytest.MonkeyPatch) -> None:
     decoder, of_one_view = FoldedDecoder(method.network), len(images) * 4 * WIDTH * 4
     for room, views in ((10 * of_one_view, 4), (3 * of_one_view, 3), (1, 1)):
         monkeypatch.setattr(gcab_fast, "LARGEST_CACHE", room)
-        features, wanted = fast.lessons(decoder, images, fast.views_of(images), ignore)
+        features, wanted = fast.targets(decoder, images, fast.views_of(images), ignore)
         assert features.shape == (views * len(images), 4, WIDTH)
         assert wanted.shape == (views * len(images), 7)
 

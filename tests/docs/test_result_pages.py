@@ -14,7 +14,8 @@ from gcab.paper.publishing import drawn, markdown, runs_table, table_of
 from gcab.paper.recipes import RECIPES
 from gcab.paper.store import store_of
 from gcab.report.logs import read_runs
-from gcab.runs.folder import RUN_LIST, find_runs, listed_runs
+from gcab.runs.finding import RUN_LIST, listed_runs
+from gcab.runs.folder import find_runs
 
 RESULTS = Path(__file__).parents[2] / "results"
 FILES = sorted(path for path in RESULTS.rglob("*") if path.is_file())

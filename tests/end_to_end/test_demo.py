@@ -17,7 +17,7 @@ from gcab.cli.demonstration import METHODS, SCENARIO, training_beside, verdict
 from gcab.cli.main import main
 from gcab.config import RunConfig, resolve
 from gcab.errors import GcabError
-from gcab.evaluation.metrics import summary_of_view
+from gcab.evaluation.metrics import summary_of_part
 from gcab.methods.gcab import UNCOMPENSATED
 from gcab.model.referee import HEADS
 from gcab.profiles import DEFAULT_PROFILE
@@ -130,7 +130,7 @@ def test_compensation_undoes_most_of_the_drift(demo: Path) -> None:
 
 def test_old_heads_read_compensated_features_better(demo: Path) -> None:
     last = records(run_of(demo, "gcab", 1), "task")[-1]
-    before, after = (summary_of_view(last, last["views"][name]) for name in (UNCOMPENSATED, HEADS))
+    before, after = (summary_of_part(last, last["views"][name]) for name in (UNCOMPENSATED, HEADS))
     assert after["acc_taw"] >= before["acc_taw"] + 3
 
 

@@ -285,7 +285,7 @@ def test_the_decision_is_what_the_referee_makes_of_all_opinions() -> None:
     method.referee.weights.copy_(torch.tensor([0.5, 0.25, 2.0]))
     with torch.no_grad():
         features = method.features(images)
-        said = {name: decide(images, features) for name, decide in method.views().items()}
+        said = {name: decide(images, features) for name, decide in method.parts().items()}
         expected = 0.5 * said[HEADS] + 0.25 * said[STATISTICS] + 2.0 * said[EYE]
         assert torch.allclose(method.predict(images), expected, atol=1e-4)
         assert torch.allclose(method.predictor()(images), expected, atol=1e-4)
@@ -296,7 +296,7 @@ def test_each_part_of_the_decision_can_be_seen_alone() -> None:
     assert method.eye is not None
     with torch.no_grad():
         features = method.features(images)
-        views = {name: decide(images, features) for name, decide in method.views().items()}
+        parts = {name: decide(images, features) for name, decide in method.parts().items()}
         network = method.network
         expected = {
             UNCOMPENSATED: network.logits(network.spaces(features, compensate=False)),
@@ -304,11 +304,11 @@ def test_each_part_of_the_decision_can_be_seen_alone() -> None:
             STATISTICS: method.statistics(features),
             EYE: method.eye(method.setting.pixels(images)),
         }
-    assert list(views) == list(expected)
-    assert all(torch.allclose(views[name], expected[name], atol=1e-4) for name in views)
-    assert not torch.allclose(views[HEADS], views[UNCOMPENSATED], atol=1e-2)
-    assert set(learned(replace(WEIGHED, statistics=False))[0].views()) == {UNCOMPENSATED}
-    assert learned(replace(WEIGHED, statistics=False, compensation=False))[0].views() == {}
+    assert list(parts) == list(expected)
+    assert all(torch.allclose(parts[name], expected[name], atol=1e-4) for name in parts)
+    assert not torch.allclose(parts[HEADS], parts[UNCOMPENSATED], atol=1e-2)
+    assert set(learned(replace(WEIGHED, statistics=False))[0].parts()) == {UNCOMPENSATED}
+    assert learned(replace(WEIGHED, statistics=False, compensation=False))[0].parts() == {}
 
 
 def test_switched_off_nothing_is_kept_and_the_heads_decide_alone() -> None:

@@ -17,7 +17,8 @@ from gcab.paper.evidence import distillations, read_json
 from gcab.paper.exhibits import EXHIBITS
 from gcab.paper.publishing import table_of
 from gcab.records import FastRecord
-from gcab.runs.folder import RUN_LIST, RunFolder, find_runs
+from gcab.runs.finding import RUN_LIST
+from gcab.runs.folder import RunFolder, find_runs
 
 pytestmark = pytest.mark.usefixtures("small_eyes")
 

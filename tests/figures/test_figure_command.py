@@ -655,8 +655,8 @@ def test_a_run_answers_for_its_parts(pair: list[RunFolder]) -> None:
     """Heads alone, with and without the cascade, as the run recorded them."""
     rows = {(line["Row"], bool(line["Class statistics"])): line for line in numbers.ablation(pair)}
     last = pair[1].records("task")[-1]
-    for view, row in (("heads", "compensation"), ("heads, not compensated", "PFR without compensation")):
-        assert rows[row, False]["ACC_TAW"] == pytest.approx(np.mean(last["views"][view]["taw"]))
+    for part, row in (("heads", "compensation"), ("heads, not compensated", "PFR without compensation")):
+        assert rows[row, False]["ACC_TAW"] == pytest.approx(np.mean(last["views"][part]["taw"]))
     final = pair[1].final()
     assert final is not None
     assert rows["compensation", True]["ACC_TAG"] == final["acc_tag"]

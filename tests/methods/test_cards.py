@@ -89,8 +89,8 @@ def test_passes_are_those_of_a_step(name: str, encoder: Kind) -> None:
     method.eval()
     features = method.features(images)
     assert features is not None
-    for view in method.views().values():
-        assert view(images, features).shape == (len(images), sum(CLASSES)), "its parts decide, too"
+    for part in method.parts().values():
+        assert part(images, features).shape == (len(images), sum(CLASSES)), "its parts decide, too"
 
 
 def test_passes_follow_the_options() -> None:

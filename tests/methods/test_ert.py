@@ -48,8 +48,8 @@ def test_the_correction_does_not_change_decisions_within_a_task() -> None:
     learned(method, *TASKS)
     images = method.setting.normalise(images_of(TASKS[1]).images)
     features = method.features(images)
-    views = method.views()
-    plain, corrected = (views[f"heads, {name}"](images, features) for name in ("not corrected", "corrected"))
+    parts = method.parts()
+    plain, corrected = (parts[f"heads, {name}"](images, features) for name in ("not corrected", "corrected"))
     assert method.correction.tolist() != [1.0, 0.0]
     assert float(method.correction[0]) > 0
     torch.testing.assert_close(method.predict(images), corrected)

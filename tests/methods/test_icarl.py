@@ -89,7 +89,7 @@ def test_the_decision_is_the_nearest_mean_whatever_the_length_of_features() -> N
     learn(method, FIRST)
     images = SETTING.normalise(images_of(FIRST).images)
     feature = method.network.feature
-    assert torch.equal(method.views()[HEADS](images, method.features(images)), method.network(images))
+    assert torch.equal(method.parts()[HEADS](images, method.features(images)), method.network(images))
     with torch.no_grad():
         expected = -torch.cdist(functional.normalize(feature(images), dim=1), method.means).square()
         torch.testing.assert_close(method.predict(images), expected, rtol=1e-4, atol=1e-5)

@@ -120,11 +120,11 @@ def test_predictions_do_not_read_the_injection_classifier() -> None:
     learn(method, SECOND)
     images = batch_of(method, SECOND).images
     with torch.no_grad():
-        before, view = method.predict(images), method.views()[INJECTION](images, method.features(images))
+        before, part = method.predict(images), method.parts()[INJECTION](images, method.features(images))
         move(method.injection)
         assert torch.equal(method.predict(images), before)
-        assert not torch.equal(method.views()[INJECTION](images, method.features(images)), view)
-    assert view.shape == before.shape == (12, 5)
+        assert not torch.equal(method.parts()[INJECTION](images, method.features(images)), part)
+    assert part.shape == before.shape == (12, 5)
 
 
 def test_old_injection_heads_rest() -> None:

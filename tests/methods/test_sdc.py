@@ -50,7 +50,7 @@ def test_prototypes_are_class_means_of_unit_features_and_old_ones_follow() -> No
     assert torch.equal(method.prototypes[2:], method.original[2:])
     assert method.prototype_bytes() == 2 * 5 * 16 * 4
     images = batch_of(method, second).images
-    without = method.views()[UNCOMPENSATED](images, method.features(images))
+    without = method.parts()[UNCOMPENSATED](images, method.features(images))
     assert torch.equal(without[:, 2:], method.predict(images)[:, 2:])
     assert not torch.equal(without[:, :2], method.predict(images)[:, :2])
 
@@ -58,7 +58,7 @@ def test_prototypes_are_class_means_of_unit_features_and_old_ones_follow() -> No
 def test_the_view_can_be_saved() -> None:
     method = build("sdc", uncompensated=False)
     learn(method, tasks(2)[0])
-    assert method.views() == {}
+    assert method.parts() == {}
     assert method.prototype_bytes() == 2 * 16 * 4
 
 

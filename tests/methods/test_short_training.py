@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from gcab.data.augment import Augment
 from gcab.data.tasks import Task, TaskImages
 from gcab.methods.finetune import Finetune, FinetuneOptions
-from gcab.methods.short_training import lessons, train_shortly
+from gcab.methods.short_training import batches_of, train_shortly
 from gcab.training.distributed import SharedAugment
 from gcab.training.trainer import finish
 
@@ -34,10 +34,10 @@ def test_the_augmentation_of_the_run_is_there_while_a_task_ends() -> None:
     assert method.seen == [type(None), None]
 
 
-def test_lessons_show_every_image_once_an_epoch() -> None:
+def test_batches_show_every_image_once_an_epoch() -> None:
     data = images_of(FIRST, 10)
     torch.manual_seed(1)
-    batches = list(lessons(data, 4, 6, SETTING, None, CPU))
+    batches = list(batches_of(data, 4, 6, SETTING, None, CPU))
     assert [len(labels) for _, labels in batches] == [4, 4, 2, 4, 4, 2]
     known = SETTING.normalise(data.images)
     for epoch in (batches[:3], batches[3:]):
@@ -47,12 +47,12 @@ def test_lessons_show_every_image_once_an_epoch() -> None:
         assert torch.equal(labels, data.labels[order])
 
 
-def test_lessons_follow_from_the_seed_and_are_augmented() -> None:
+def test_batches_follow_from_the_seed_and_are_augmented() -> None:
     flipping = Augment(type(AUGMENT.config)(crop="none", flip=True, randaugment=False), SETTING.mean, SETTING.std)
     data, found = images_of(FIRST, 6), []
     for _ in range(2):
         torch.manual_seed(1)
-        found.append(torch.cat([images for images, _ in lessons(data, 6, 4, SETTING, flipping, CPU)]))
+        found.append(torch.cat([images for images, _ in batches_of(data, 6, 4, SETTING, flipping, CPU)]))
     assert torch.equal(*found)
     known = SETTING.normalise(data.images)
     straight = [bool((image == known).flatten(1).all(dim=1).any()) for image in found[0]]
@@ -73,7 +73,7 @@ def test_what_rested_learns_for_a_while() -> None:
     train_shortly(
         list(head.parameters()),
         partial(torch.optim.SGD, lr=0.1),
-        lessons(images_of(FIRST), 4, 5, SETTING, None, CPU),
+        batches_of(images_of(FIRST), 4, 5, SETTING, None, CPU),
         loss,
         shares.append,
         steps=5,

@@ -61,7 +61,7 @@ def test_a_network_that_never_learned_does_not_spoil_what_the_eye_knows() -> Non
     assert method.verdict() == "the eye alone decides: what the network has learned would not name more photos right"
     images = setting().normalise(torch.cat([images_of(task, seed=7).images for task in TASKS]))
     assert torch.equal(
-        method.predict(images).argmax(dim=1), method.views()[EYE](images, method.features(images)).argmax(1)
+        method.predict(images).argmax(dim=1), method.parts()[EYE](images, method.features(images)).argmax(1)
     )
 
 

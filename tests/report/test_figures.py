@@ -10,7 +10,7 @@ from helpers.synthetic_runs import rewrite_metrics, write_comparison, write_run
 
 from gcab.evaluation.metrics import incremental_tag, incremental_taw
 from gcab.methods.registry import methods
-from gcab.report import figures
+from gcab.report import embedding
 from gcab.report.figures import FIGURES, draw, save_figures
 from gcab.report.plotting import METHOD_COLOURS, PALETTE, clip, every, looks
 from gcab.report.tables import results_of
@@ -147,8 +147,8 @@ def test_embedding_compares_task_two_and_the_last_in_one_plane(comparison: list[
 
 
 def test_embedding_thins_many_points_and_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "EMBEDDING_POINTS", 60)
-    monkeypatch.setattr(figures, "EMBEDDING_CLASSES", 3)
+    monkeypatch.setattr(embedding, "POINTS", 60)
+    monkeypatch.setattr(embedding, "CLASSES", 3)
     panels = axes_of("embedding", [write_run(tmp_path, "gcab", 1, 2)])
     assert [sum(len(cloud.get_offsets()) for cloud in axes.collections) for axes in panels] == [20, 20, 20]
     assert [len(axes.collections) for axes in panels] == [3, 3, 3]

@@ -10,7 +10,6 @@ from helpers.synthetic_runs import rewrite_metrics, write_comparison, write_run
 
 from gcab.errors import GcabError
 from gcab.evaluation.metrics import METRICS, describe
-from gcab.report import report
 from gcab.report.figures import FIGURES
 from gcab.report.report import write_report
 from gcab.report.tables import compare_table, group_runs
@@ -34,7 +33,7 @@ def cards(page: str) -> dict[str, str]:
 
 
 def test_the_template_has_a_place_for_every_figure() -> None:
-    template = resources.files("gcab.report").joinpath("template.html").read_text("utf-8")
+    template = resources.files("gcab.report").joinpath("runs.html").read_text("utf-8")
     assert set(re.findall(r"\$figure_(\w+)", template)) == set(FIGURES)
 
 
@@ -148,7 +147,7 @@ def test_stored_images_are_counted_in_megabytes(tmp_path: Path) -> None:
 
 
 def test_dense_figures_become_pixels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "LARGEST_SVG", 0)
+    monkeypatch.setattr("gcab.report.page.LARGEST_SVG", 0)
     run = write_run(tmp_path, "finetune", 1, 2, learned=1)
     page = write_report([run], tmp_path / "report.html").read_text("utf-8")
     assert "data:image/png;base64,iVBOR" in page

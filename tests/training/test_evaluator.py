@@ -143,11 +143,11 @@ def test_many_images_go_in_batches_and_come_back_in_order() -> None:
 
 
 def test_embeddings_come_raw_and_compensated() -> None:
-    views = evaluator(DriftingMethod(shift=6.0), [3, 4, 9], [0, 1, 2]).embeddings(FIRST)
-    assert views is not None
-    assert views["labels"].tolist() == [0, 1]
-    assert np.allclose(views["compensated"][:, 0], [3, 4])
-    assert np.allclose(views["raw"][:, 0], [9, 10])
+    embedded = evaluator(DriftingMethod(shift=6.0), [3, 4, 9], [0, 1, 2]).embeddings(FIRST)
+    assert embedded is not None
+    assert embedded["labels"].tolist() == [0, 1]
+    assert np.allclose(embedded["compensated"][:, 0], [3, 4])
+    assert np.allclose(embedded["raw"][:, 0], [9, 10])
 
 
 def test_looking_changes_nothing() -> None:
