@@ -4,9 +4,10 @@ import os
 import zipfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from pathlib import Path
-from typing import Protocol, overload
+from typing import Protocol, Self, overload
 
 from gcab.data.archive import File, ZipMember
 from gcab.errors import GcabError
@@ -87,10 +88,17 @@ def open_tree(place: Path, top: str) -> Iterator[Tree]:
 
 
 class LazyFiles(Sequence[File]):
-    """The files of these names, looked up only when one is asked for: a run that finds a cache asks for none."""
+    """The files of these names; a zip is opened only when one is asked for: a run that finds a cache asks for none."""
 
-    def __init__(self, tree: Tree, names: Sequence[str]) -> None:
-        self.tree, self.names = tree, names
+    def __init__(self, place: Path, top: str, names: Sequence[str]) -> None:
+        self.place, self.top, self.names = place, top, names
+        self.opened = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.opened.close()
 
     def __len__(self) -> int:
         return len(self.names)
@@ -106,8 +114,12 @@ class LazyFiles(Sequence[File]):
             return [self._file(name) for name in self.names[index]]
         return self._file(self.names[index])
 
+    @cached_property
+    def _tree(self) -> Tree:
+        return self.opened.enter_context(open_tree(self.place, self.top))
+
     def _file(self, name: str) -> File:
-        file = self.tree.file(name)
+        file = self._tree.file(name)
         if file is None:
             raise GcabError(f"{name} has gone while the data set was read: start again.")
         return file
