@@ -17,6 +17,7 @@ from gcab.data.tree import LazyFiles, Tree, open_tree
 from gcab.errors import GcabError
 
 FOLDER = "tiny-imagenet-200"
+SUFFIXES = tuple(IMAGE_SUFFIXES)
 ADDRESS = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
 # The authors' class order: positions among the sorted codes, as tools that read class folders number them.
 ORDER = (
@@ -101,7 +102,7 @@ def _images(tree: Tree, folder: str) -> dict[str, str]:
 
 
 def _is_image(name: str) -> bool:
-    return f".{name.rpartition('.')[2].lower()}" in IMAGE_SUFFIXES
+    return name.lower().endswith(SUFFIXES)
 
 
 def _train(tree: Tree, codes: Sequence[str]) -> Labelled:
@@ -163,7 +164,8 @@ def _columns(rows: Iterable[tuple[str, str, int]]) -> Labelled:
 
 def _class_names(codes: Sequence[str], words: Sequence[str]) -> tuple[str, ...]:
     """The first word WordNet gives each class, with its code where two classes share that word (crane, crane)."""
-    descriptions = dict(line.split("\t", 1) for line in words if "\t" in line)
+    wanted = set(codes)  # 200 of the 82,115 that words.txt has
+    descriptions = dict(line.split("\t", 1) for line in words if "\t" in line and line[: line.index("\t")] in wanted)
     names = [descriptions.get(code, code).split(",")[0].strip() for code in codes]
     times = Counter(names)
     return tuple(name if times[name] == 1 else f"{name} ({code})" for name, code in zip(names, codes, strict=True))

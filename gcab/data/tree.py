@@ -41,7 +41,7 @@ class FolderTree:
             return {}
         except OSError as problem:
             raise GcabError(f"'{problem.filename}' cannot be opened ({problem.strerror}): make it readable.") from None
-        return dict(sorted(found.items()))
+        return {name: found[name] for name in sorted(found)}
 
     def file(self, name: str) -> File | None:
         path = self.root / name
