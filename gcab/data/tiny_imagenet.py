@@ -13,7 +13,7 @@ from gcab.data.archive import IMAGE_SUFFIXES, File, existing_folder, listed, tex
 from gcab.data.cache import decoded, fingerprint
 from gcab.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset
 from gcab.data.images import ImageSet, Split
-from gcab.data.tree import LazyFiles, Tree, open_tree
+from gcab.data.tree import LazyFiles, Tree, no_collecting, open_tree
 from gcab.errors import GcabError
 
 FOLDER = "tiny-imagenet-200"
@@ -50,7 +50,7 @@ def load(root: Path | None, split: Split, size: int, count: int = 200) -> ImageS
     """Read one split; labels follow the sorted codes of wnids.txt, which is not sorted itself."""
     place = _place(existing_folder(root, "tiny-imagenet"))
     if place.is_dir():
-        with open_tree(place, FOLDER) as tree:
+        with no_collecting(), open_tree(place, FOLDER) as tree:
             found = _contents(tree, split, count)
     else:
         about = place.stat()
@@ -63,7 +63,7 @@ def load(root: Path | None, split: Split, size: int, count: int = 200) -> ImageS
 @lru_cache(maxsize=1)
 def _of_zip(place: Path, size: int, changed: int, count: int) -> dict[Split, Contents]:  # noqa: ARG001
     """Both splits, as listing a zip takes longer than all else that a start from the cache does."""
-    with open_tree(place, FOLDER) as tree:
+    with no_collecting(), open_tree(place, FOLDER) as tree:
         return {"train": _contents(tree, "train", count), "test": _contents(tree, "test", count)}
 
 
