@@ -1,10 +1,11 @@
 """What ImageNet-100 at 224 x 224 costs: decoding, training from the cache, waiting, memory, the paper's schedule.
 
     python benchmarks/make_imagenet100.py DIR --train 130
-    python benchmarks/imagenet100_speed.py DIR --out h200-imagenet100.json
+    python benchmarks/imagenet100_speed.py DIR --workers 4 16 --out h200-imagenet100.json
     python benchmarks/imagenet100_speed.py --steps --out h200-tiny-imagenet.json   # Tiny-ImageNet's step and CIFAR's
 
-`--quick` takes a tiny network, to try it where there is no GPU. Steps are recorded on a GPU and plain elsewhere.
+`--profile official` takes the authors' settings. `--quick` takes a tiny network, to try it where there is no GPU.
+Steps are recorded on a GPU and plain elsewhere.
 """
 
 import argparse
@@ -25,11 +26,13 @@ import torch
 from gcab.bench.clock import forget_peak, peak_bytes, seconds_of, wait_for
 from gcab.bench.workload import growing, random_images
 from gcab.config import RunConfig, resolve
+from gcab.data import decoders
 from gcab.data.augment import Augment
 from gcab.data.cache import ELSEWHERE, watched
 from gcab.data.imagenet100 import load
 from gcab.data.tasks import TaskImages
 from gcab.methods.method import Method
+from gcab.profiles import DEFAULT_PROFILE, PROFILES
 from gcab.seeds import generator, seeded
 from gcab.training.feed import Feed
 from gcab.training.recorded import RecordedSteps
@@ -48,15 +51,10 @@ QUICK = {
 Run = Callable[[], object]
 
 
-def settings(scenario: str, quick: bool) -> RunConfig:
-    changes = {key: value for key, value in QUICK.items() if quick}
-    known = resolve(scenario, "gcab")
-    return resolve(scenario, "gcab", changes={key: value for key, value in changes.items() if has(known, key)})
-
-
-def has(config: RunConfig, key: str) -> bool:
-    first, second = key.split(".")
-    return hasattr(getattr(config, first), second)
+def settings(scenario: str, profile: str, quick: bool) -> RunConfig:
+    known = resolve(scenario, "gcab", profile)
+    changes = {key: value for key, value in QUICK.items() if key != "options.eye" or known.options.eye}
+    return resolve(scenario, "gcab", profile, changes=changes if quick else {})
 
 
 def epoch_of(
@@ -91,9 +89,9 @@ def in_turns(ways: dict[str, tuple[Run, int]], device: torch.device, rounds: int
     return {name: statistics.median(taken) for name, taken in samples.items()}
 
 
-def decoding(root: Path, cache: str, size: int) -> tuple[dict[str, Any], TaskImages, int]:
-    """The training images into a new cache, and again from it."""
-    os.environ[ELSEWHERE] = cache
+def decoding(root: Path, cache: str, size: int, workers: int) -> tuple[dict[str, Any], TaskImages, int]:
+    """The training images into a new cache, by so many processes at most, and again from it."""
+    os.environ[ELSEWHERE], decoders.MOST = cache, workers
     classes = sum(1 for line in (root / "classes.txt").read_text().splitlines() if line.strip())
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     with watched(lambda done, total: print(f"\rdecoded {done} of {total}", end="", file=sys.stderr)):
@@ -105,6 +103,7 @@ def decoding(root: Path, cache: str, size: int) -> tuple[dict[str, Any], TaskIma
     count = len(found.labels)
     row = {
         "images": count,
+        "workers": workers,
         "seconds": seconds,
         "images_per_second": count / seconds,
         "cpu_seconds_of_processes": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
@@ -158,21 +157,27 @@ def schedule(config: RunConfig, decoded: dict[str, Any], trained: dict[str, Any]
     }
 
 
-def two_data_sets(device: torch.device, quick: bool, steps: int, rounds: int) -> dict[str, Any]:
+def two_data_sets(device: torch.device, profile: str, quick: bool, steps: int, rounds: int) -> dict[str, Any]:
     """A step of Tiny-ImageNet against one of CIFAR-100, with as many tokens and classes, crop and all."""
     rows: dict[str, Any] = {}
     for number in (1, 2):
-        ways, tokens = {}, {}
+        ways, tokens, batches = {}, {}, {}
         for scenario in ("cifar100/10", "tiny-imagenet/10"):
-            config = settings(scenario, quick)
+            config = settings(scenario, profile, quick)
             *_, (task, method) = growing(config, device, number)
             data = random_images(config, task, steps * config.training.batch_size)
             method.begin_task(task)
             ways[scenario] = epoch_of(config, method, data, device, resident=True)
             tokens[scenario] = config.encoder.tokens(config.scenario.image_size)
+            batches[scenario] = config.training.batch_size
         seconds = in_turns(ways, device, rounds)
         ratio = seconds["tiny-imagenet/10"] / seconds["cifar100/10"]
-        rows[f"task {number}"] = {"step_seconds": seconds, "tokens": tokens, "tiny_over_cifar": ratio}
+        rows[f"task {number}"] = {
+            "step_seconds": seconds,
+            "tokens": tokens,
+            "batch_size": batches,
+            "tiny_over_cifar": ratio,
+        }
     return rows
 
 
@@ -183,23 +188,32 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--epochs", type=int, default=500, help="of the schedule (500)")
     parser.add_argument("--rounds", type=int, default=5, help="epochs of which the median is taken (5)")
+    parser.add_argument("--profile", default=DEFAULT_PROFILE, choices=[*PROFILES])
+    parser.add_argument(
+        "--workers", type=int, nargs="+", default=[decoders.MOST], help="decode by so many, each in turn"
+    )
     parser.add_argument("--quick", action="store_true", help="a tiny network")
     parser.add_argument("--out", type=Path, metavar="FILE", help="instead of the standard output")
     given = parser.parse_args()
     device = torch.device(given.device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
-    result: dict[str, Any] = {"device": name, "torch": torch.__version__, "quick": given.quick}
+    result: dict[str, Any] = {"device": name, "torch": torch.__version__, "profile": given.profile}
+    result["quick"] = given.quick
     if given.steps:
-        result["steps"] = two_data_sets(device, given.quick, 20 if device.type == "cuda" else 2, given.rounds)
+        count = 20 if device.type == "cuda" else 2
+        result["steps"] = two_data_sets(device, given.profile, given.quick, count, given.rounds)
     elif given.data is None:
         parser.error("give the folder of the photos, or --steps")
     else:
-        config = settings("imagenet100/10", given.quick)
-        with TemporaryDirectory(dir=given.data) as cache:
-            decoded, found, classes = decoding(given.data, cache, config.scenario.image_size)
-            trained = training(config, found, classes, device, given.rounds)
-        result |= {"decoding": decoded, "training": trained}
-        result["schedule"] = schedule(config, decoded, trained, given.epochs)
+        config, rows = settings("imagenet100/10", given.profile, given.quick), []
+        for number, workers in enumerate(given.workers, start=1):
+            with TemporaryDirectory(dir=given.data) as cache:
+                decoded, found, classes = decoding(given.data, cache, config.scenario.image_size, workers)
+                rows.append(decoded)
+                if number == len(given.workers):
+                    result["training"] = training(config, found, classes, device, given.rounds)
+        result["decoding"] = rows
+        result["schedule"] = schedule(config, rows[-1], result["training"], given.epochs)
     written = json.dumps(result, indent=1) + "\n"
     if given.out:
         given.out.write_text(written)

@@ -8,10 +8,13 @@ the size and the list of files with their sizes and times: other images or anoth
 import errno
 import fcntl
 import hashlib
+import logging
+import math
 import os
 import random
 import re
 import shutil
+import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +36,7 @@ FOLDER = ".gcab-cache"
 ELSEWHERE = "GCAB_CACHE"  # environment variable: a folder to use instead of the one beside the data
 BLOCK = 8 * 2**20  # bytes, about
 IN_MEMORY = 4 * 2**30  # bytes that are decoded at every start where there is no place for a cache
-CHECKED = 2 * 2**30  # bytes that are checked at every start; all of them if the file was touched
+CHECKING = 0.75  # seconds of checking at every start, about 2 GB that are in memory; without limit if it was touched
 
 watching: ContextVar[Progress | None] = ContextVar("watching", default=None)
 
@@ -61,6 +64,10 @@ def decoded(files: Sequence[File], size: int, name: str, root: Path) -> Tensor:
                 f"'{folder}' cannot take {cache.bytes / 1e9:.1f} GB of decoded images: make room or let it be "
                 f"written, or name another folder in the environment variable {ELSEWHERE}."
             )
+        logging.getLogger("gcab.data").warning(
+            f"'{folder}' cannot take {cache.bytes / 1e9:.2g} GB of decoded images: they are decoded at every start, "
+            f"unless the environment variable {ELSEWHERE} names a folder that can."
+        )
         return decode_many(files, size, watching.get())
     cache.fill(files)
     if not cache.is_whole(thorough=True):
@@ -76,6 +83,14 @@ def fingerprint(stamps: Iterable[str]) -> str:
     for stamp in stamps:
         digest.update(f"{stamp}\n".encode(errors="surrogateescape"))
     return digest.hexdigest()[:16]
+
+
+def stamps(root: Path, files: Sequence[Path]) -> Iterator[str]:
+    """What tells each of these files from another of its name."""
+    for file in files:
+        about = file.stat()
+        name = file.relative_to(root) if file.is_relative_to(root) else file
+        yield f"{name.as_posix()}\0{about.st_size}\0{about.st_mtime_ns}"
 
 
 class Cache:
@@ -104,14 +119,17 @@ class Cache:
             return False
 
     def is_whole(self, thorough: bool = False) -> bool:
-        """Whether all images are there, undamaged; unless it is to be thorough, of large ones a part is checked."""
+        """Whether all images are there, undamaged; unless it is to be thorough, as many are checked as time allows."""
         records, checked_at = self.records()
         if not self.images.is_file() or len(records) < len(self.blocks):
             return False
-        numbers = list(range(len(self.blocks)))
-        if not thorough and self.bytes > CHECKED and checked_at == self.images.stat().st_mtime_ns:
-            numbers = random.sample(numbers, CHECKED * len(numbers) // self.bytes)
-        return len(self.sound(self.images, records, numbers)) == len(numbers)
+        about = self.images.stat()
+        if about.st_size != self.bytes:  # whatever is checked below, all of it must be there to be mapped
+            return False
+        untouched = checked_at == about.st_mtime_ns
+        until = time.monotonic() + CHECKING if untouched and not thorough else math.inf
+        numbers = random.sample(range(len(self.blocks)), len(self.blocks))  # others at every start
+        return len(self.sound(self.images, records, numbers, until)) == len(numbers)
 
     def records(self) -> tuple[dict[int, int], int]:
         """The checksums in the journal, and when the finished file was last changed."""
@@ -121,13 +139,15 @@ class Cache:
         sums = {int(number): int(checksum, 16) for number, checksum in found if int(number) < len(self.blocks)}
         return sums, int(times[-1]) if times else -1
 
-    def sound(self, file: Path, records: dict[int, int], numbers: Sequence[int]) -> set[int]:
-        """Which of these blocks are what the journal says."""
+    def sound(self, file: Path, records: dict[int, int], numbers: Sequence[int], until: float = math.inf) -> set[int]:
+        """Which of these blocks are what the journal says; those that are not reached in time are taken to be."""
         if not file.is_file() or file.stat().st_size > self.bytes:
             return set()
         with file.open("rb") as stream:
 
             def is_sound(number: int) -> bool:
+                if time.monotonic() > until:
+                    return True
                 block = self.blocks[number]
                 content = os.pread(
                     stream.fileno(), len(block) * self.image_bytes, self.image_bytes * block.start

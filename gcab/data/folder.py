@@ -1,7 +1,8 @@
 """Anyone's own images: one folder per class, or a CSV table of path and label.
 
-A folder with `train` and `test` (or `val`) inside is used as divided; a table may divide by a third column. Otherwise
-one image in five of each class is the test split, chosen by its relative path, so every machine chooses the same.
+A folder with `train` and `test` (or `val`, `validation`, ...) inside is used as divided, as torchvision and Hugging
+Face lay them out; a table may divide by a third column. Otherwise one image in five of each class is the test split,
+chosen by its relative path, so every machine chooses the same. Many images are decoded once (gcab/data/cache.py).
 """
 
 import csv
@@ -11,6 +12,8 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import torch
 
 from gcab.data.archive import (
     LeftOut,
@@ -22,14 +25,18 @@ from gcab.data.archive import (
     listed,
     looks_like_image,
 )
+from gcab.data.cache import FOLDER as CACHE
+from gcab.data.cache import decoded, fingerprint, stamps
 from gcab.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset
 from gcab.data.decode import image_set
+from gcab.data.decoders import MANY
 from gcab.data.images import ImageSet, Split
 from gcab.errors import GcabError
 
-TRAIN = "train"
-FOR_TESTS = ("test", "val", "valid", "validation")  # folders beside `train`, in the order they are looked for
+TO_LEARN = ("train", "training")  # folders, in the order they are looked for; Hugging Face's names, too
+FOR_TESTS = ("test", "testing", "eval", "evaluation", "val", "validation", "valid", "dev")
 COLUMNS = ("path", "label", "split")
+FILE_NAME = "file_name"  # what Hugging Face calls the first of them
 TEST_SHARE = 5  # one image in five
 
 Classes = dict[str, list[Path]]  # class name -> its images
@@ -47,7 +54,11 @@ def load(root: Path | None, split: Split, size: int) -> ImageSet:
         raise GcabError(f"'{place}' lacks training or test images of {listed(one_sided)}: add some of both.")
     classes = tuple(sorted(divided[split]))
     labelled = [(file, label) for label, name in enumerate(classes) for file in divided[split][name]]
-    return image_set(labelled, classes, size)
+    if len(labelled) < MANY:
+        return image_set(labelled, classes, size)
+    files, root = [file for file, _ in labelled], place.parent if is_table else place
+    images = decoded(files, size, f"{split}-{size}-{fingerprint(stamps(root, files))}", root)
+    return ImageSet(images, torch.tensor([label for _, label in labelled], dtype=torch.int64), classes)
 
 
 def labelled_files(root: Path) -> tuple[list[Path], list[str]]:
@@ -70,25 +81,33 @@ def class_files(root: Path, name: str) -> list[Path]:
 
 
 def _from_folder(root: Path, quiet: bool) -> Divided:
-    test = next((root / name for name in FOR_TESTS if (root / name).is_dir()), None)
-    if test is not None and (root / TRAIN).is_dir():
-        return {"train": _class_folders(root / TRAIN, quiet), "test": _class_folders(test, quiet)}
-    return _divide(_class_folders(root, quiet), root)
+    train = next((root / name for name in TO_LEARN if (root / name).is_dir()), None)
+    others = [root / name for name in FOR_TESTS if (root / name).is_dir()]
+    if train is None or not others:
+        return _divide(_class_folders(root, quiet), root)
+    # Images to be judged by others come without classes, in a test folder beside one for validation.
+    labelled = [folder for folder in others if _folder_names(folder) & _folder_names(train)] or others
+    return {"train": _class_folders(train, quiet), "test": _class_folders(labelled[0], quiet)}
 
 
 def _to_learn_from(root: Path) -> Path:
     """The folder itself, or `train` in it where its other folders are for tests."""
-    names = {entry.name for entry in _entries(root) if entry.is_dir() and not is_hidden(entry.name)}
-    if TRAIN not in names or len(names) < 2 or not names <= {TRAIN, *FOR_TESTS}:
+    names = _folder_names(root)
+    train = [name for name in TO_LEARN if name in names]
+    if len(train) != 1 or len(names) < 2 or not names <= {*train, *FOR_TESTS}:
         return root
-    others = listed([f"{name}/" for name in names - {TRAIN}])
-    if not any(entry.is_dir() and not is_hidden(entry.name) for entry in _entries(root / TRAIN)):
+    others = listed([f"{name}/" for name in names - {*train}])
+    if not _folder_names(root / train[0]):
         raise GcabError(
-            f"'{root}' holds {TRAIN}/ and {others} without class folders in them: put the images of each class in a "
+            f"'{root}' holds {train[0]}/ and {others} without class folders in them: put the images of each class in a "
             "folder of its own."
         )
-    logging.getLogger("gcab.data").warning(f"the photos of '{root}' are taken from {TRAIN}/; {others} left out.")
-    return root / TRAIN
+    logging.getLogger("gcab.data").warning(f"the photos of '{root}' are taken from {train[0]}/; {others} left out.")
+    return root / train[0]
+
+
+def _folder_names(folder: Path) -> set[str]:
+    return {entry.name for entry in _entries(folder) if entry.is_dir() and not is_hidden(entry.name)}
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -103,7 +122,7 @@ def _class_folders(folder: Path, quiet: bool = False) -> Classes:
     visible = [entry for entry in entries if not is_hidden(entry.name)]
     loose = [entry.name for entry in visible if entry.is_file() and looks_like_image(entry)]
     for entry in entries:
-        if is_hidden(entry.name) or (not entry.is_dir() and entry.name not in loose):
+        if entry.name != CACHE and (is_hidden(entry.name) or (not entry.is_dir() and entry.name not in loose)):
             left_out.add(entry.name)
     if loose:
         raise GcabError(f"'{folder}' holds images outside any class folder ({listed(loose)}): move them into one.")
@@ -191,7 +210,8 @@ def _rows(table: Path) -> Iterator[tuple[int, list[str]]]:
             reader = csv.reader(stream, strict=True)
             for cells in reader:
                 stripped = [cell.strip() for cell in cells]
-                header = reader.line_num == 1 and tuple(map(str.lower, stripped)) in (COLUMNS, COLUMNS[:2])
+                titles = [COLUMNS[0] if title.lower() == FILE_NAME else title.lower() for title in stripped]
+                header = reader.line_num == 1 and titles in ([*COLUMNS], [*COLUMNS[:2]])
                 if stripped and not header:
                     yield reader.line_num, stripped
     except (OSError, UnicodeDecodeError, csv.Error) as problem:
@@ -201,6 +221,7 @@ def _rows(table: Path) -> Iterator[tuple[int, list[str]]]:
 DATASET = Dataset(
     name="folder",
     summary="your own images: one folder per class, or a CSV table of path,label",
+    needs="a folder per class, in DIR, or in DIR/train and DIR/test (val, validation, ...); or --data TABLE.csv",
     classes=None,
     size=64,
     mean=IMAGENET_MEAN,

@@ -4,13 +4,12 @@
 The decoded images (short side to `size`, centre square) stay in `root/.gcab-cache/` (gcab/data/cache.py).
 """
 
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
 
 from gcab.data.archive import LeftOut, existing_folder, image_files, listed, text_lines
-from gcab.data.cache import decoded, fingerprint
+from gcab.data.cache import decoded, fingerprint, stamps
 from gcab.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset
 from gcab.data.images import ImageSet, Split
 from gcab.errors import GcabError
@@ -41,7 +40,7 @@ def load(root: Path | None, split: Split, size: int, count: int = 100) -> ImageS
         raise GcabError(f"'{folder}' has no images of {listed(empty)}: add some.")
     labels = torch.tensor([label for label, files in enumerate(of_class) for _ in files], dtype=torch.int64)
     files = [file for group in of_class for file in group]
-    name = f"{split}-{size}-{fingerprint(_stamps(place, files))}"
+    name = f"{split}-{size}-{fingerprint(stamps(place, files))}"
     return ImageSet(decoded(files, size, name, place), labels, classes)
 
 
@@ -58,12 +57,6 @@ def _classes(table: Path, count: int) -> tuple[str, ...]:
     if paths:
         raise GcabError(f"'{table}' must hold names of folders, not paths such as {listed(paths)}.")
     return tuple(names)
-
-
-def _stamps(root: Path, files: Sequence[Path]) -> Iterator[str]:
-    for file in files:
-        about = file.stat()
-        yield f"{file.relative_to(root).as_posix()}\0{about.st_size}\0{about.st_mtime_ns}"
 
 
 DATASET = Dataset(

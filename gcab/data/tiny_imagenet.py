@@ -2,18 +2,22 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from gcab.data.archive import IMAGE_SUFFIXES, File, existing_folder, listed, text_lines
 from gcab.data.cache import decoded, fingerprint
 from gcab.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset
 from gcab.data.images import ImageSet, Split
-from gcab.data.tree import LazyFiles, Tree, open_tree
+from gcab.data.tree import LazyFiles, Tree, no_collecting, open_tree
 from gcab.errors import GcabError
 
 FOLDER = "tiny-imagenet-200"
+SUFFIXES = tuple(IMAGE_SUFFIXES)
 ADDRESS = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
 # The authors' class order: positions among the sorted codes, as tools that read class folders number them.
 ORDER = (
@@ -32,21 +36,48 @@ ORDER = (
 Labelled = tuple[list[str], list[str], list[int]]  # names of files, stamps that change with them, labels
 
 
+@dataclass(frozen=True)
+class Contents:
+    """One split as its files tell it, with no image opened."""
+
+    names: Sequence[str]
+    mark: str  # other for other files
+    labels: Tensor
+    classes: tuple[str, ...]
+
+
 def load(root: Path | None, split: Split, size: int, count: int = 200) -> ImageSet:
     """Read one split; labels follow the sorted codes of wnids.txt, which is not sorted itself."""
     place = _place(existing_folder(root, "tiny-imagenet"))
-    with open_tree(place, FOLDER) as tree:
-        table = _required(tree, "wnids.txt")
-        codes = sorted(text_lines(table))
-        if len(codes) != count or len(set(codes)) != count:
-            raise GcabError(f"{table} must name {count} different classes: fetch the data again.")
-        classes = _class_names(codes, text_lines(_required(tree, "words.txt")))
-        names, stamps, labels = _train(tree, codes) if split == "train" else _validation(tree, codes)
-        mark = fingerprint(f"{name}\0{stamp}" for name, stamp in zip(names, stamps, strict=True))
-        images = decoded(
-            LazyFiles(tree, names), size, f"{split}-{size}-{mark}", place if place.is_dir() else place.parent
-        )
-    return ImageSet(images, torch.tensor(labels, dtype=torch.int64), classes)
+    if place.is_dir():
+        with no_collecting(), open_tree(place, FOLDER) as tree:
+            found = _contents(tree, split, count)
+    else:
+        about = place.stat()
+        found = _of_zip(place, about.st_size, about.st_mtime_ns, count)[split]
+    with LazyFiles(place, FOLDER, found.names) as files:
+        name, folder = f"{split}-{size}-{found.mark}", place if place.is_dir() else place.parent
+        return ImageSet(decoded(files, size, name, folder), found.labels, found.classes)
+
+
+@lru_cache(maxsize=1)
+def _of_zip(place: Path, size: int, changed: int, count: int) -> dict[Split, Contents]:  # noqa: ARG001
+    """Both splits, as listing a zip takes longer than all else that a start from the cache does."""
+    with no_collecting(), open_tree(place, FOLDER) as tree:
+        return {"train": _contents(tree, "train", count), "test": _contents(tree, "test", count)}
+
+
+def _contents(tree: Tree, split: Split, count: int) -> Contents:
+    table = _required(tree, "wnids.txt")
+    codes = sorted(text_lines(table))
+    if len(codes) != count or len(set(codes)) != count:
+        raise GcabError(f"{table} must name {count} different classes: fetch the data again.")
+    classes = _class_names(codes, text_lines(_required(tree, "words.txt")))
+    names, stamps, labels = _validation(tree, codes)  # in any case: its mistakes are told before anything is decoded
+    if split == "train":
+        names, stamps, labels = _train(tree, codes)
+    mark = fingerprint(f"{name}\0{stamp}" for name, stamp in zip(names, stamps, strict=True))
+    return Contents(names, mark, torch.tensor(labels, dtype=torch.int64), classes)
 
 
 def _place(root: Path) -> Path:
@@ -71,7 +102,7 @@ def _images(tree: Tree, folder: str) -> dict[str, str]:
 
 
 def _is_image(name: str) -> bool:
-    return f".{name.rpartition('.')[2].lower()}" in IMAGE_SUFFIXES
+    return name.lower().endswith(SUFFIXES)
 
 
 def _train(tree: Tree, codes: Sequence[str]) -> Labelled:
@@ -133,7 +164,8 @@ def _columns(rows: Iterable[tuple[str, str, int]]) -> Labelled:
 
 def _class_names(codes: Sequence[str], words: Sequence[str]) -> tuple[str, ...]:
     """The first word WordNet gives each class, with its code where two classes share that word (crane, crane)."""
-    descriptions = dict(line.split("\t", 1) for line in words if "\t" in line)
+    wanted = set(codes)  # 200 of the 82,115 that words.txt has
+    descriptions = dict(line.split("\t", 1) for line in words if "\t" in line and line[: line.index("\t")] in wanted)
     names = [descriptions.get(code, code).split(",")[0].strip() for code in codes]
     times = Counter(names)
     return tuple(name if times[name] == 1 else f"{name} ({code})" for name, code in zip(names, codes, strict=True))

@@ -53,6 +53,19 @@ class HalOptions(ErOptions):
             raise GcabError("options.second_order works in one process only: start one, or set it to false.")
 
 
+class Differentiated(torch.autograd.Function):
+    """A loss whose gradients are known, so that going backward through it costs nothing a second time."""
+
+    @staticmethod
+    def forward(ctx: Any, loss: Tensor, gradients: Sequence[Tensor | None], *weights: Tensor) -> Tensor:  # noqa: ARG004
+        ctx.gradients = gradients
+        return loss.clone()
+
+    @staticmethod
+    def backward(ctx: Any, above: Tensor) -> tuple[Tensor | None, ...]:
+        return None, None, *(None if gradient is None else above * gradient for gradient in ctx.gradients)
+
+
 class Hal(Er):
     """Experience replay beside one synthetic image per class, whose bytes are counted."""
 
@@ -85,7 +98,11 @@ class Hal(Er):
         with sdpa_kernel(SDPBackend.MATH) if self.options.second_order else nullcontext():
             terms = super().loss(batch, progress)
             if self.known and self.options.anchors > 0:
-                terms["anchors"] = self.options.anchors * self.change(self.looked_ahead(terms["classification"]))
+                gradients = self.gradients(loss := terms["classification"])
+                terms["anchors"] = self.options.anchors * self.change(self.looked_ahead(gradients))
+                if not self.options.second_order:
+                    weights = self.learning().values()
+                    terms["classification"] = Differentiated.apply(loss.detach(), gradients, *weights)  # type: ignore[no-untyped-call]
         return terms
 
     @classmethod
@@ -94,16 +111,20 @@ class Hal(Er):
         anchors = 2 * sum(classes[:-1]) if options.anchors > 0 else 0
         return super().passes(options, fresh, classes) + anchors / fresh
 
-    def looked_ahead(self, loss: Tensor) -> dict[str, Tensor]:
+    def learning(self) -> dict[str, Tensor]:
+        return {name: weight for name, weight in self.network.named_parameters() if weight.requires_grad}
+
+    def gradients(self, loss: Tensor) -> tuple[Tensor | None, ...]:
+        """∇L of each weight that learns; none where the loss does not depend on it."""
+        weights, further = [*self.learning().values()], self.options.second_order
+        return torch.autograd.grad(loss, weights, create_graph=further, allow_unused=True)
+
+    def looked_ahead(self, gradients: Sequence[Tensor | None]) -> dict[str, Tensor]:
         """θ̃ = θ - rate ∇L by name; θ itself is not touched."""
-        named = {name: weight for name, weight in self.network.named_parameters() if weight.requires_grad}
-        further = self.options.second_order
-        found = torch.autograd.grad(loss, [*named.values()], retain_graph=True, create_graph=further, allow_unused=True)
-        gradients = dict(zip(named, found, strict=True))
         return {
-            name: weight - self.options.look_ahead * (gradient if further else mean(gradient))
-            for name, weight in named.items()
-            if (gradient := gradients[name]) is not None
+            name: weight - self.options.look_ahead * (gradient if self.options.second_order else mean(gradient))
+            for (name, weight), gradient in zip(self.learning().items(), gradients, strict=True)
+            if gradient is not None
         }
 
     def change(self, ahead: dict[str, Tensor]) -> Tensor:

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import random
 import resource
 import signal
 import subprocess
@@ -98,26 +97,42 @@ def test_a_lost_or_wrong_journal_costs_decoding_only(files: list[Path], tmp_path
     assert shades(decoded(files, tmp_path)) == EXPECTED
 
 
-def test_a_large_cache_is_checked_in_part_until_somebody_touches_it(
+def test_a_cache_is_checked_for_as_long_as_time_allows_until_somebody_touches_it(
     files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "CHECKED", 10 * IMAGE)
     decoded(files, tmp_path)
     checked: list[int] = []
-    whole = random.sample
+    read = os.pread
 
-    def spy(numbers: list[int], count: int) -> list[int]:
-        checked.append(count)
-        return whole(numbers, count)
+    def spy(descriptor: int, count: int, offset: int) -> bytes:
+        checked.append(offset)
+        return read(descriptor, count, offset)
 
-    monkeypatch.setattr(random, "sample", spy)
+    monkeypatch.setattr(os, "pread", spy)
+    monkeypatch.setattr(cache, "CHECKING", 1e9)
     assert shades(decoded(files, tmp_path)) == EXPECTED
-    assert checked == [2]
-    content = bytearray(kept(tmp_path).read_bytes())
+    assert sorted(checked) == [4 * block * IMAGE for block in range(8)]
+    monkeypatch.setattr(cache, "CHECKING", -1e9)
+    checked.clear()
+    assert shades(decoded(files, tmp_path)) == EXPECTED
+    assert checked == []
+    offsets, content = watch_decoding(monkeypatch), bytearray(kept(tmp_path).read_bytes())
     content[-1] ^= 1
     kept(tmp_path).write_bytes(content)
     assert shades(decoded(files, tmp_path)) == EXPECTED
-    assert checked == [2]  # all blocks were
+    assert offsets == [28 * IMAGE]
+
+
+def test_a_cache_that_shrank_unseen_is_made_anew(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is mapped beyond its end would end the process."""
+    decoded(files, tmp_path)
+    monkeypatch.setattr(cache, "CHECKING", -1e9)
+    about = kept(tmp_path).stat()
+    os.truncate(kept(tmp_path), 17 * IMAGE)
+    os.utime(kept(tmp_path), ns=(about.st_atime_ns, about.st_mtime_ns))
+    assert shades(decoded(files, tmp_path)) == EXPECTED
 
 
 def test_a_bad_image_stops_it_and_what_was_done_stays(
@@ -169,10 +184,12 @@ def test_a_limit_on_the_size_of_files(files: list[Path], tmp_path: Path) -> None
 
 
 def test_without_a_place_images_are_decoded_in_memory_unless_there_are_too_many(
-    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / ".gcab-cache").write_text("in the way")
     assert shades(decoded(files, tmp_path)) == EXPECTED
+    assert len(caplog.messages) == 1
+    assert "they are decoded at every start" in caplog.messages[0]
     monkeypatch.setattr(cache, "IN_MEMORY", 1000)
     with pytest.raises(GcabError, match=r"cannot take 0\.0 GB of decoded images.*GCAB_CACHE"):
         decoded(files, tmp_path)

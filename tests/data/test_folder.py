@@ -11,7 +11,10 @@ import pytest
 import torch
 from PIL import Image
 
+from gcab.data import cache
+from gcab.data import folder as module
 from gcab.data.folder import labelled_files, load
+from gcab.data.images import Split
 from gcab.errors import GcabError
 
 
@@ -76,11 +79,14 @@ def test_hidden_files_are_ignored(animals: Path) -> None:
     assert torch.equal(after.images, before.images)
 
 
-@pytest.mark.parametrize("test", ["test", "val"])
-def test_given_division_is_kept(tmp_path: Path, test: str) -> None:
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [("train", "test"), ("train", "val"), ("train", "validation"), ("train", "dev"), ("training", "testing")],
+)
+def test_given_division_is_kept(tmp_path: Path, train: str, test: str) -> None:
     for index, name in enumerate(("a", "b")):
-        picture(tmp_path / "train" / name / "1.png", 10 * index + 1)
-        picture(tmp_path / "train" / name / "2.png", 10 * index + 2)
+        picture(tmp_path / train / name / "1.png", 10 * index + 1)
+        picture(tmp_path / train / name / "deep" / "2.png", 10 * index + 2)
         picture(tmp_path / test / name / "1.png", 10 * index + 3)
     assert shades(tmp_path, "train") == [1, 2, 11, 12]
     assert shades(tmp_path, "test") == [3, 13]
@@ -97,6 +103,33 @@ def test_test_goes_before_val_and_train_alone_is_a_class(tmp_path: Path) -> None
         for index in range(2):
             picture(tmp_path / "traffic" / name / f"{index}.png")
     assert load(tmp_path / "traffic", "train", 4).classes == ("bus", "train")
+
+
+def test_a_test_folder_without_classes_leaves_the_word_to_validation(tmp_path: Path) -> None:
+    for folder, shade in (("train", 1), ("validation", 2)):
+        picture(tmp_path / folder / "a" / "1.png", shade)
+        picture(tmp_path / folder / "b" / "1.png", shade)
+    picture(tmp_path / "test" / "unknown.png", 3)
+    assert shades(tmp_path, "test") == [2, 2]
+    shutil.rmtree(tmp_path / "validation")
+    with pytest.raises(GcabError, match=r"test' holds images outside any class folder \(unknown\.png\)"):
+        load(tmp_path, "test", 4)
+
+
+def test_many_images_are_decoded_once(
+    animals: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    splits: tuple[Split, ...] = ("train", "test")
+    plain = {split: load(animals, split, 4) for split in splits}
+    monkeypatch.setattr(module, "MANY", 1)
+    for _ in range(2):
+        for split, before in plain.items():
+            found = load(animals, split, 4)
+            assert torch.equal(found.images, before.images)
+            assert torch.equal(found.labels, before.labels)
+        monkeypatch.setattr(cache.Cache, "fill", None)  # the second time nothing is decoded
+    assert len(list((animals / ".gcab-cache").glob("*.images"))) == 2
+    assert not caplog.messages
 
 
 def test_any_mode_and_size(tmp_path: Path) -> None:
@@ -134,7 +167,7 @@ def test_pictures_are_known_by_how_they_begin(animals: Path) -> None:
     assert len(load(animals, "train", 4).images) + len(load(animals, "test", 4).images) == before
 
 
-@pytest.mark.parametrize("other", ["val", "valid", "validation", "test"])
+@pytest.mark.parametrize("other", ["val", "valid", "validation", "dev", "test"])
 def test_a_divided_folder_is_learned_from_its_training_part(
     animals: Path, tmp_path: Path, other: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -243,7 +276,7 @@ def photos(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("header", [[], ["path,label,split"], ["\ufeffPath, Label, Split"]])
+@pytest.mark.parametrize("header", [[], ["path,label,split"], ["\ufeffPath, Label, Split"], ["file_name,label,split"]])
 def test_table_with_a_split(photos: Path, header: list[str]) -> None:
     rows = ["photos/3.png,red fox,train", "photos/1.png,red fox,test", "", "photos/0.png, ant ,train"]
     root = table(photos, *header, *rows, f'"{photos}/photos/2.png","ant",test')

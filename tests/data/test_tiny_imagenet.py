@@ -8,9 +8,12 @@ import torch
 from PIL import Image
 
 from gcab.config import resolve
+from gcab.data import tiny_imagenet
+from gcab.data.images import Split
 from gcab.data.tiny_imagenet import DATASET, load
 from gcab.errors import GcabError
 
+SPLITS: tuple[Split, ...] = ("train", "test")
 CODES = ["n03", "n01", "n02"]
 WORDS = ["n00\tentity", "n01\tcrane, a bird", "n02\tcrane", "n03\tgoldfish, Carassius auratus"]
 
@@ -128,6 +131,33 @@ def test_the_second_start_decodes_nothing(root: Path, monkeypatch: pytest.Monkey
         assert torch.equal(load(root / place, "train", 8, count=3).images, images)
     assert len(list((root / "tiny-imagenet-200" / ".gcab-cache").glob("train-8-*.images"))) == 1
     assert len(list((root / "zip" / ".gcab-cache").glob("train-8-*.images"))) == 1
+
+
+def test_a_zip_is_opened_once_for_both_splits(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, opened = zipped(root), []
+    before = [load(place, split, 8, count=3) for split in SPLITS]
+    tiny_imagenet._of_zip.cache_clear()  # as in another process
+    whole = zipfile.ZipFile
+
+    def spy(file: Path) -> zipfile.ZipFile:
+        opened.append(file)
+        return whole(file)
+
+    monkeypatch.setattr(zipfile, "ZipFile", spy)
+    after = [load(place, split, 8, count=3) for split in SPLITS]
+    assert len(opened) == 1
+    for one, other in zip(before, after, strict=True):
+        assert torch.equal(one.images, other.images)
+        assert torch.equal(one.labels, other.labels)
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip"])
+def test_wrong_annotations_are_told_before_anything_is_decoded(root: Path, kind: str) -> None:
+    annotate(root / "tiny-imagenet-200", "val_1.JPEG\tn02\t0\t0\t5\t5", "val_1.JPEG\tn02\t0\t0\t5\t5")
+    place = zipped(root) if kind == "zip" else root
+    with pytest.raises(GcabError, match=r"entry 2, names val_1\.JPEG twice"):
+        load(place, "train", 8, count=3)
+    assert not [*root.rglob(".gcab-cache")]
 
 
 def test_another_image_in_the_zip_is_seen(root: Path) -> None:

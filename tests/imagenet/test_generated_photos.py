@@ -95,16 +95,17 @@ def test_a_run_of_two_tasks_at_224_pixels_killed_and_resumed(
 def test_the_measurement_runs_without_a_gpu(tmp_path: Path, compared: bool) -> None:
     if not compared:
         make(tmp_path, "--classes", "10", "--train", "1", "--test", "1")
-    what = "--steps" if compared else tmp_path
+    what = ("--steps", "--profile", "official") if compared else (tmp_path, "--workers", "1", "2")
     common = ("--device", "cpu", "--quick", "--rounds", "1", "--out", tmp_path / "result.json")
-    script("imagenet100_speed.py", what, *common)
+    script("imagenet100_speed.py", *what, *common)
     result = json.loads((tmp_path / "result.json").read_text())
     if compared:
         for row in result["steps"].values():
             assert row["tokens"] == {"cifar100/10": 64, "tiny-imagenet/10": 64}
+            assert row["batch_size"] == {"cifar100/10": 8, "tiny-imagenet/10": 8}
             assert row["tiny_over_cifar"] > 0
         return
-    assert result["decoding"]["images"] == 10
+    assert [(row["workers"], row["images"]) for row in result["decoding"]] == [(1, 10), (2, 10)]
     assert result["training"]["tokens"] == 196
     assert set(result["training"]["step_seconds"]) == set(result["training"]["share_of_time_waiting"])
     assert result["training"]["peak_host_bytes"] > 10**8

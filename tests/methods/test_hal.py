@@ -67,6 +67,25 @@ def test_the_term_is_the_change_that_a_step_of_descent_makes() -> None:
     torch.testing.assert_close(found["anchors"].detach(), expected, rtol=1e-3, atol=1e-9)
 
 
+def test_the_classification_is_differentiated_once_and_has_the_gradients_of_replay() -> None:
+    method, plain = build("hal", **QUICK), build("hal", **{**QUICK, "anchors": 0.0})
+    learn(method, FIRST)
+    begin(method, SECOND)
+    begin(plain, FIRST)
+    begin(plain, SECOND)
+    plain.load_state_dict(method.state_dict())
+    batch = with_replay(method)
+    method.eval()  # in which nothing is dropped
+    plain.eval()
+    one, other = terms(method, batch)["classification"], terms(plain, batch)["classification"]
+    assert torch.equal(one, other)
+    found = torch.autograd.grad(2 * one, [*method.network.parameters()])
+    expected = torch.autograd.grad(2 * other, [*plain.network.parameters()])
+    assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
+    assert one.grad_fn is not None
+    assert {type(before[0]).__name__ for before in one.grad_fn.next_functions if before[0]} == {"AccumulateGrad"}
+
+
 def test_without_a_look_ahead_the_term_is_zero() -> None:
     method = build("hal", **{**QUICK, "look_ahead": 0.0})
     learn(method, FIRST)
