@@ -166,6 +166,7 @@ class TaughtRecord(TypedDict):
     when: NotRequired[str | None]
     lesson: NotRequired[str | None]
     again: NotRequired[list[str]]
+    photos: NotRequired[str | None]
     now: NotRequired[float | None]
 
 

@@ -251,13 +251,14 @@ def distilled(
     logits = logits_of(student, held_out.images, model.device)
     others = max(0, model.calibration.images - len(logits))  # the calibration before rests on these images as well
     before = replace(model.calibration, images=others)
-    return student, config, Calibration.fit(logits, held_out.labels, before, model.tasks[-1].first)
+    newest = min(model.tasks[-1].first, int(held_out.labels.min()))
+    return student, config, Calibration.fit(logits, held_out.labels, before, newest)
 
 
 def labels_in(model: "ContinualClassifier", labels: Sequence["Label"]) -> Tensor:
-    """Labels as positions in the order of arrival; they must be all the classes of the last task and no other."""
-    first = model.tasks[-1].first
-    position = {label: first + index for index, label in enumerate(model.classes[first:])}
+    """Labels as positions in the order of arrival; they must be all the classes of the last lesson and no other."""
+    first, again = model.tasks[-1].first, model.taught[-1].again
+    position = {label: place for place, label in enumerate(model.classes) if place >= first or str(label) in again}
     strange = sorted(str(label) for label in set(labels) - position.keys())
     missing = sorted(str(label) for label in position.keys() - set(labels))
     if strange or missing:

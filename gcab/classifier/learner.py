@@ -176,7 +176,7 @@ class ContinualClassifier(Classifier, ScikitHabits):
         if len(names) != len(images):
             raise GcabError(f"{len(images)} images but {len(names)} labels: give one label per image.")
         config = self._config if self._sized else self._first(natural_size(images))
-        new, again = self._new_classes(names, method_named(config.method).additive)
+        new, again = self._new_classes(names, method_named(config.method).additive(config.options))
         first = len(self.classes)
         position = {**again, **{name: first + index for index, name in enumerate(new)}}
         data = TaskImages(
@@ -188,8 +188,11 @@ class ContinualClassifier(Classifier, ScikitHabits):
         places = tuple(chosen.nonzero().flatten().tolist())
         return config, Material(task, *data.parted(chosen), known, tuple(new), places)
 
-    def adopt(self, lesson: Lesson, seconds: float, name: str | None = None) -> None:
-        """The second half of `learn`: take what a lesson has learned, and measure it on the images held out."""
+    def adopt(self, lesson: Lesson, seconds: float, name: str | None = None, photos: str | None = None) -> None:
+        """The second half of `learn`: take what a lesson has learned, and measure it on the images held out.
+
+        `name` tells the lesson, and `photos` its images, from any other (see `gcab.classifier.teaching`).
+        """
         material, accuracy, calibration = lesson.material, None, self.calibration.outdated()
         before = self._known or Knowledge(lesson.method, lesson.config)
         tasks, held_out = (*before.tasks, material.task), material.held_out
@@ -211,6 +214,7 @@ class ContinualClassifier(Classifier, ScikitHabits):
             when=datetime.now(UTC).isoformat(timespec="seconds"),
             lesson=name,
             again=tuple(material.again.values()),
+            photos=photos,
         )
         self._take(
             before.become(

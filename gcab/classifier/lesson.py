@@ -71,7 +71,7 @@ class Lesson:
         if patience is not None and patience < 0:
             raise GcabError(f"the patience is {patience}: give a number of epochs, or 0 to learn to the end.")
         self.config, self.material, self.device = config, material, device
-        self.planned = epochs = config.training.epochs_of(material.task.index) if method.trains else 0
+        self.planned = epochs = config.training.epochs_of(material.task.index) if method.learns(material.task) else 0
         self.patience = max(10, epochs // 4) if patience is None else patience
         self.every = max(1, min(self.patience or epochs, epochs // LOOKS))
         self.epochs, self.best = 0, Best()
@@ -87,12 +87,24 @@ class Lesson:
         """All epochs that are left, and the end of the task: the method afterwards, ready to predict."""
         self.observe = observe or self.observe
         with suitable_threads(self.device, self.config.features_per_batch()):
-            self.training.run(self.after_epoch)
+            if self.planned:
+                self.training.run(self.after_epoch)
             if self.best.state:
                 self.method.load_state_dict(self.best.state)
             self.training.end(watch)
         remember(self.method, during=False)
         return self.method.eval()
+
+    @property
+    def scope(self) -> str | None:
+        """What goes past the network, in a line for whoever teaches; None where it learns all there is."""
+        new, again = self.material.task.names, ", ".join(self.material.again.values())
+        if not self.method.trains or (self.planned and not again):
+            return None
+        if self.planned:
+            return f"the network learns {', '.join(new)}; more of {again} is for the eye and the class statistics"
+        why = f"{new[0]} alone gives it nothing to tell apart" if new else "it knows these classes"
+        return f"the network stays as it is ({why}): the eye and the class statistics learn from all photos"
 
     def after_epoch(self, epoch: Epoch) -> bool:
         """Look at the held-out images; true: they have not been told apart better for too long."""
@@ -118,9 +130,10 @@ class Lesson:
 
     def estimate(self) -> float:
         """Seconds that the epochs left will take if none is spared, measured on a batch and a copy."""
-        config, task, train = self.config, self.material.task, self.material.train
+        config, task = self.config, self.material.task
         if self.epochs == self.planned:
             return 0.0
+        train = self.material.train.of(task.labels)
         some = TaskImages(train.images[: config.training.batch_size], train.labels[: config.training.batch_size])
         measured: list[float] = []
         method = copy.deepcopy(self.method)
@@ -133,7 +146,9 @@ class Lesson:
         return (self.planned - self.epochs) * (steps * measured[-1] + watching / self.every)
 
     def estimate_ending(self) -> float:
-        """Seconds from the last epoch to the end, where that takes long."""
+        """Seconds from the last epoch to the end, where that takes long; without any epoch a network just stays."""
+        if self.method.trains and not self.planned:
+            return 0.0
         with suitable_threads(self.device, self.config.features_per_batch()):
             return self.method.ending_seconds(self.material.train.images)
 

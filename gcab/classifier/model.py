@@ -44,6 +44,7 @@ class Taught:
     when: str | None = None  # ISO 8601
     lesson: str | None = None  # names its photos, its settings and the model before it, as `gcab.classifier.teaching`
     again: tuple[str, ...] = ()  # classes known before of which there were more images
+    photos: str | None = None  # names its photos: they are not to be counted twice
     now: float | None = None  # the accuracy to expect since the last change; an estimate but for the newest task
 
 

@@ -12,7 +12,7 @@ from gcab.classifier.learner import ContinualClassifier
 from gcab.classifier.lesson import Lesson, Material
 from gcab.classifier.model_folder import ModelFolder
 from gcab.classifier.photos import Photos
-from gcab.classifier.teaching import HELD_OUT, Wishes, files_of, new_learner, stored_learner
+from gcab.classifier.teaching import HELD_OUT, Wishes, files_of, new_learner, require_others, stored_learner
 from gcab.config import RunConfig
 from gcab.data.tasks import TaskImages
 
@@ -47,6 +47,7 @@ def plan(model: str | Path, photos: str | Path, **wishes: Unpack[Wishes]) -> Pla
     started = time.monotonic()
     found = Photos.read(files, names, learner.image_size, wishes.get("skip_unreadable", False))
     reading = time.monotonic() - started
+    require_others(learner, found)
     config, material = learner.material(found.pixels, found.labels, wishes.get("held_out", HELD_OUT))
     lesson, seconds = estimate(learner, config, material, wishes.get("patience"))
     return Plan(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from gcab.classifier.audit import keeping, stored_images
+from gcab.classifier.housekeeping import place_of
 from gcab.classifier.learner import ContinualClassifier, Taught
 from gcab.classifier.lesson import Lesson
 from gcab.classifier.model_folder import ModelFolder, require_steps
@@ -165,6 +166,17 @@ def require_same_encoder(learner: ContinualClassifier, own: str, asked: str) -> 
     raise GcabError(f"this model's encoder is {own} since its first task: it cannot change to {asked}.")
 
 
+def require_others(learner: ContinualClassifier, photos: Photos) -> None:
+    """Refuse the photos of an earlier lesson, which would count twice; not where a class of theirs was forgotten."""
+    known = all(place_of(name, learner.classes) is not None for name in set(photos.labels))
+    for number, entry in enumerate(learner.taught, start=1):
+        if known and entry.photos == photos.digest:
+            raise GcabError(
+                f"these photos were learned in lesson {number} and would count twice: give others, or take that "
+                "lesson back first ('gcab undo')."
+            )
+
+
 class Teaching:
     """A lesson for the model of a folder, with checkpoints and events; the folder must be locked before it begins."""
 
@@ -177,6 +189,7 @@ class Teaching:
         progress: Callable[[Event], object],
         checkpoint_seconds: float,
     ) -> None:
+        require_others(learner, photos)
         self.folder, self.learner, self.progress = folder, learner, progress
         self.share, self.give_up = wishes.get("held_out", HELD_OUT), wishes.get("give_up", False)
         self.skipped, self.before, self.files = photos.unreadable, learner.taught, photos.files
@@ -197,7 +210,7 @@ class Teaching:
         if not self.lesson.epochs:
             self.save()
         self.lesson.run(self.after_epoch, self.ending)
-        self.learner.adopt(self.lesson, self.seconds(), self.fingerprint)
+        self.learner.adopt(self.lesson, self.seconds(), self.fingerprint, self.facts["photos"])
         return self.done(self.learner, self.folder.write(self.learner.save))
 
     def ended(self) -> Result | None:
@@ -241,6 +254,8 @@ class Teaching:
             self.note("no class has five photos: none is held out, so the accuracy stays unknown")
         elif material.too_small:
             self.note(f"too few photos to hold one out: {', '.join(material.too_small)}")
+        if lesson.scope:
+            self.note(lesson.scope)
         if lesson.epochs:
             self.note(f"continuing after epoch {lesson.epochs}")
         self.ending_seconds = lesson.estimate_ending()
@@ -355,11 +370,9 @@ def last_lesson(description: Mapping[str, Any]) -> set[str]:
 
 def facts_of(lesson: Lesson, photos: Photos, held_out: float, before: str | None) -> dict[str, str | None]:
     """All that makes a lesson what it is: pixels and their classes, settings, the model before it (by its digest)."""
-    pixels = hashlib.sha256(json.dumps(photos.labels).encode())
-    pixels.update(photos.pixels.numpy().data)
     return {
         "gcab": VERSION,
-        "photos": pixels.hexdigest(),
+        "photos": photos.digest,
         "model": before,
         **{key: str(value) for key, _, value in leaves(lesson.config)},
         "held_out": str(float(held_out)),

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 EPILOG = """\
 A model folder keeps everything: the first lesson creates it, every further one adds the classes of its photos. Photos
-of earlier lessons are not needed any more. Stopped or killed, the same command goes on where it was; one with other
-photos or options is refused, or drops the interrupted lesson if it has --give-up.
+of earlier lessons are not needed any more. One class alone, and more photos of known classes, are lessons, too.
+Stopped or killed, the same command goes on where it was; one with other photos or options is refused, or drops the
+interrupted lesson if it has --give-up.
 
 recipes:
   plain     every photo as it is, 40 epochs: letters, drawings, microscopes, small data (default)

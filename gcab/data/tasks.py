@@ -109,6 +109,11 @@ class TaskImages:
         images, labels = others.images.to(self.images.device), others.labels.to(self.labels.device)
         return TaskImages(torch.cat([self.images, images]), torch.cat([self.labels, labels]))
 
+    def of(self, labels: range) -> "TaskImages":
+        """Those of some classes."""
+        chosen = (self.labels >= labels.start) & (self.labels < labels.stop)
+        return self if chosen.all() else self.where(chosen)
+
     def where(self, chosen: Tensor) -> "TaskImages":
         return TaskImages(self.images[chosen], self.labels[chosen])
 

@@ -41,7 +41,6 @@ class Eye(Method):
     )
     search_space = NOTHING
     trains = False
-    additive = True
     few: ClassVar[int] = FEW
     options: Any
 
@@ -49,6 +48,10 @@ class Eye(Method):
         super().__init__(setting, options)
         features = features_for(setting.image_size, options.features)
         self.eye = EyeClassifier(FastEye(features, setting.mirrors), options.forgettable)
+
+    @classmethod
+    def additive(cls, options: Any) -> bool:  # noqa: ARG003
+        return True
 
     def grow(self, task: Task) -> None:
         self.eye.ridge.grow(task.classes)

@@ -67,6 +67,11 @@ class GcabOptions:
         if not 1 <= self.network.sharpest < math.inf:
             raise GcabError(f"options.network.sharpest is {self.network.sharpest}: give 1 or more.")
 
+    @property
+    def tried(self) -> bool:
+        """Whether all are there that a trial needs."""
+        return self.trial and self.statistics and self.eye > 0 and self.referee
+
 
 class Gcab(Method):
     """Gates keep the decoder of finished tasks unchanged; projectors undo the drift of the encoder."""
@@ -135,9 +140,14 @@ class Gcab(Method):
     def judged(self) -> bool:
         return self.referee is not None
 
-    @property
-    def on_trial(self) -> bool:
-        return self.options.trial and self.options.statistics and self.options.eye > 0 and self.judged
+    @classmethod
+    def additive(cls, options: GcabOptions) -> bool:
+        """Eye and statistics are sums; the network stands still if the projector of a task starts as the identity."""
+        return options.tried and (options.drift != "pfr" or options.network.projector == "residual")
+
+    def learns(self, task: Task) -> bool:
+        """One class alone gives heads nothing to tell apart."""
+        return task.classes > 1 or not self.additive(self.options)
 
     def grow(self, task: Task) -> None:
         self.network.grow(task.classes, projector=self.options.drift == "pfr")
@@ -158,6 +168,8 @@ class Gcab(Method):
             self.seen = [self.eye.taught(data.images, data.labels, self.watch)]
 
     def begin_task(self, task: Task) -> None:
+        if not self.learns(task):
+            return
         held = self.options.drift in ("pfr", "distillation")
         moved = self.options.statistics and self.options.drift != "frozen"
         if task.index > 0 and (held or moved):
@@ -237,20 +249,41 @@ class Gcab(Method):
             now = self.pooled(self.network.encoder, data)
             if self.teacher is not None and self.options.compensation:
                 self.statistics.transport(self.pooled(self.teacher, data), now)
-            self.statistics.fit(now, data.labels.to(now.device))
+            known = None if self.eye is None else self.eye.ridge.counts
+            self.statistics.fit(now, data.labels.to(now.device), known)
         if self.eye is not None:
             if not self.seen:
                 self.first_sight(task, data)
             self.eye.ridge = self.seen.pop()
+        if not self.learns(task):
+            self.network.abstain(self.rival(data.of(task.labels), task.first))
         self.teacher = self.shared = None
         self.network.finish()
-        if self.referee is not None and held_out is not None and len(self.opinions()) > 1:
-            opinions = self.opinions_on(held_out.images)
-            self.referee.fit(opinions, held_out.labels, task.first)
-            if self.on_trial:
-                imitated, labels = imitations(self, held_out, task.first)
-                heard = {name: torch.cat([said, imitated[name]]) for name, said in opinions.items()}
-                self.referee.try_network(heard, torch.cat([held_out.labels, labels]))
+        if self.referee is not None and len(self.opinions()) > 1:
+            self.judge(self.referee, task, held_out)
+
+    def judge(self, referee: Referee, task: Task, held_out: TaskImages | None) -> None:
+        """Weigh the opinions anew, by images that were not trained on."""
+        if held_out is None:
+            if self.options.tried and task.classes:
+                referee.trust_eye()  # nobody can tell what the new classes would lose
+            return
+        opinions, classes = self.opinions_on(held_out.images), range(sum(self.task_classes()))
+        referee.fit(opinions, held_out.labels, task.first)
+        if self.options.tried:
+            seen = set(held_out.labels.tolist())
+            imitated, labels = imitations(self, held_out, [label for label in classes if label not in seen])
+            heard = {name: torch.cat([said, imitated[name]]) for name, said in opinions.items()}
+            referee.try_network(heard, torch.cat([held_out.labels, labels]))
+
+    @torch.no_grad()
+    def rival(self, data: TaskImages, older: int) -> float:
+        """The logit that puts a new class level with the strongest of the `older` ones, on average over its images."""
+        if not older or not len(data.labels):
+            return 0.0
+        heads = self.heads(FoldedDecoder(self.network))
+        said = [heads(part)[:, :older].max(dim=1).values for part in self.normalised(data.images)]
+        return float(torch.cat(said).mean())
 
     @torch.no_grad()
     def forget(self, label: int, images: Tensor | None = None) -> tuple[str, ...]:
@@ -290,12 +323,12 @@ class Gcab(Method):
         return None if self.eye is None else self.eye.ridge.expected()
 
     def verdict(self) -> str | None:
-        if not self.on_trial or self.referee is None:
+        if not self.options.tried or self.referee is None:
             return None
         *network, _ = self.referee.weights.tolist()
         if any(network):
             return "network and eye decide together: that names most photos right, as far as can be told"
-        return "the eye alone decides: what the network has learned would not name more photos right"
+        return "the eye alone decides: nothing shows that the network would name more photos right"
 
     def image_counts(self) -> list[int] | None:
         return None if self.eye is None else self.eye.ridge.counts.tolist()

@@ -24,13 +24,12 @@ from gcab.fast.graphs import recordable_rate, recorded, set_learning_rate
 from gcab.methods.card import Card
 from gcab.methods.gcab import Gcab, GcabOptions
 from gcab.methods.space import Near, space
-from gcab.model.gates import Gate
+from gcab.model.gates import CERTAIN, Gate
 from gcab.model.heads import Head
 from gcab.model.network import GatedNetwork
 from gcab.model.projectors import DriftCascade
 from gcab.seeds import seeded
 
-CERTAIN = 200.0  # a gate's embedding from which its sigmoid is exactly 0 or 1, at any sharpness
 BATCH = 500  # images encoded at once
 LARGEST_CACHE = 4 * 2**30  # bytes of encoder features; more images get fewer views
 REHEARSED = 6  # steps of imitation that say how long all will take
@@ -104,7 +103,9 @@ class GcabFast(Gcab):
         watch, self.watch = self.watch, ignore  # what takes long is the distillation
         super().end_task(task, data, held_out)
         self.watch = watch
-        if self.network.tasks > 1:
+        if self.network.tasks > 1 and not self.learns(task):
+            absorb(self.network)
+        elif self.network.tasks > 1:
             self.distill(data.images, watch)
 
     def preview_end(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:
@@ -228,6 +229,21 @@ def merge(network: GatedNetwork) -> None:
     network.gate_in.embeddings, network.gate_hidden.embeddings = nn.ParameterList(), nn.ParameterList()
     network.classes.clear()
     network.grow(classes, projector=False)
+
+
+@torch.no_grad()
+def absorb(network: GatedNetwork) -> None:
+    """One pass of two, the second of which says the same of every image: as rows of the first one's head, exactly."""
+    head, constant = (cast(Head, each).linear for each in network.heads)
+    for name, held in [*head.named_parameters()]:
+        rows = torch.cat([held, getattr(constant, name)])
+        setattr(head, name, nn.Parameter(rows, held.requires_grad))
+    head.out_features += constant.out_features
+    network.classes[:] = [sum(network.classes)]
+    network.cascade, network.finished = DriftCascade(), 1
+    network.heads, network.tokens = network.heads[:1], network.tokens[:1]
+    for gate in gates_of(network):
+        gate.embeddings = gate.embeddings[:1]
 
 
 def join(network: GatedNetwork, decoder: FoldedDecoder, capacity: float) -> None:

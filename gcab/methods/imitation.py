@@ -1,8 +1,9 @@
-"""Images of older classes, imitated: theirs are gone, but their class means tell where their features lie.
+"""Images of classes of which none is at hand, imitated: their class means tell where their features lie.
 
 Not in the paper. A network on trial beside the eye (`GcabOptions.trial`) is asked about them.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,12 +16,12 @@ from gcab.model.referee import EYE, HEADS, STATISTICS
 if TYPE_CHECKING:
     from gcab.methods.gcab import Gcab
 
-IMAGES = 10  # of each older class
+IMAGES = 10  # of each class
 
 
 @torch.no_grad()
-def imitations(method: "Gcab", held_out: TaskImages, older: int) -> tuple[dict[str, Tensor], Tensor]:
-    """What every opinion would be on images of the `older` classes (n, classes), and the labels of these (n,).
+def imitations(method: "Gcab", held_out: TaskImages, labels: Sequence[int]) -> tuple[dict[str, Tensor], Tensor]:
+    """What every opinion would be on images of other classes (n, classes), and the labels of these (n,).
 
     They are held-out images whose features, the encoder's cell by cell and the eye's, are moved by the difference of
     two class means.
@@ -33,9 +34,10 @@ def imitations(method: "Gcab", held_out: TaskImages, older: int) -> tuple[dict[s
     means, seen_means = method.statistics.means, ridge.sums.float() / ridge.counts.clamp_min(1)[:, None]
     heads = method.heads(FoldedDecoder(method.network))
     said = {name: [tokens.new_zeros(0, len(means))] for name in (HEADS, STATISTICS, EYE)}
-    for label in range(older):
+    for label in labels:
         moved = tokens + method.statistics.spread(means[label] - means[own]).to(tokens.dtype)
         said[HEADS].append(heads.decide(moved).float())
         said[STATISTICS].append(method.statistics(moved))
         said[EYE].append(ridge(seen + seen_means[label] - seen_means[own]))
-    return {name: torch.cat(parts) for name, parts in said.items()}, torch.arange(older).repeat_interleave(len(own))
+    repeated = torch.tensor(labels, dtype=torch.long).repeat_interleave(len(own))
+    return {name: torch.cat(parts) for name, parts in said.items()}, repeated

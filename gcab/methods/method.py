@@ -34,13 +34,21 @@ class Method(nn.Module, ABC):
     recorded: ClassVar[bool] = True  # a step may be recorded: no branch on a value, the same shapes every time
     mixes: ClassVar[bool] = False  # learns from images that are mixed with each other (`augment.cutmix`)
     ahead: ClassVar[bool] = True  # the next batch may be prepared during a step; false where a step changes the memory
-    additive: ClassVar[bool] = False  # what it knows is sums over images: any images of any classes can be added
 
     def __init__(self, setting: Setting, options: Any) -> None:
         super().__init__()
         self.setting, self.options = setting, options
         self.watch: Watch = ignore  # of `end_task`, which may tell it how far it is
         self.augment: Augment | None = None  # during `end_task`, for trainings of its own
+
+    @classmethod
+    def additive(cls, options: Any) -> bool:  # noqa: ARG003
+        """Whether images of any classes can be added: of one alone, or of classes that were learned before."""
+        return False
+
+    def learns(self, task: Task) -> bool:  # noqa: ARG002
+        """Whether a lesson of this task has anything to train."""
+        return self.trains
 
     @property
     def judged(self) -> bool:

@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+CERTAIN = 200.0  # an embedding from which its sigmoid is exactly 0 or 1, at any sharpness
 STEEPEST = 50.0  # se beyond which the cosh(se) of the authors stays as it is
 
 
@@ -76,6 +77,11 @@ class Gate(nn.Module):
     def claim(self, mask: Tensor) -> None:
         """m^{<t+1} = max(m^t, m^{<t}): what a finished task uses stays used."""
         self.used.copy_(torch.maximum(self.used, mask))
+
+    @torch.no_grad()
+    def shut(self, task: int) -> None:
+        """A gate of a task that uses no unit."""
+        self.embedding(task).fill_(-CERTAIN)
 
     @torch.no_grad()
     def clamp(self, task: int, limit: float) -> None:

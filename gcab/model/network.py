@@ -146,6 +146,16 @@ class GatedNetwork(nn.Module):
             for gate in (self.gate_in, self.gate_hidden):
                 gate.claim(gate.sharp(task) if self.options.binarise == "never" else gate.hard(task))
 
+    @torch.no_grad()
+    def abstain(self, logit: float) -> None:
+        """Let the newest task's pass, which was not trained, say this of every image and use no unit of the decoder."""
+        head = cast(Head, self.heads[-1]).linear
+        head.weight.zero_()
+        head.bias.fill_(logit)
+        if self.options.gates:
+            for gate in (self.gate_in, self.gate_hidden):
+                gate.shut(self.tasks - 1)
+
     def updatable(self) -> list[tuple[Tensor, Tensor]]:
         """Every shared decoder weight with the mask M^{<t} of its updates."""
         if not self.options.gates:

@@ -47,7 +47,14 @@ class Referee(nn.Module):
         """
         for index, name in enumerate(self.opinions):
             judged = first if name == HEADS else 0
-            self.weights[index] = SHARES[name] * inverse_temperature(opinions[name][:, judged:], labels - judged)
+            own = labels >= judged
+            if opinions[name].shape[1] - judged > 1 and own.any():  # else nothing was told apart
+                told = opinions[name][own.to(opinions[name].device), judged:]
+                self.weights[index] = SHARES[name] * inverse_temperature(told, labels[own] - judged)
+
+    def trust_eye(self) -> None:
+        """Hear the eye alone, as before there were held-out images."""
+        self.weights.mul_(self.weights.new_tensor([float(name == EYE) for name in self.opinions]))
 
     @torch.no_grad()
     def try_network(self, opinions: Mapping[str, Tensor], labels: Tensor) -> float:

@@ -77,12 +77,20 @@ class ClassStatistics(nn.Module):
             self.scatter.copy_(packed(moved + int(self.images) * motion.unexplained))
 
     @torch.no_grad()
-    def fit(self, pooled: Tensor, labels: Tensor) -> None:
-        """Learn the newest task's classes from the pooled features of its training images."""
-        for label in labels.unique():
-            self.means[label] = pooled[labels == label].mean(dim=0)
-        spread = (pooled - self.means[labels]).flatten(1).double()
-        scatter, images = spread.T @ spread, len(spread)
+    def fit(self, pooled: Tensor, labels: Tensor, known: Tensor | None = None) -> None:
+        """Learn classes from the pooled features of training images; `known`: images (classes,) learned of each before.
+
+        Of a class learned before, the mean is that of all its images, and W gains what parts the old mean and the new.
+        """
+        means, apart = self.means.clone(), list[Tensor]()
+        for label in labels.unique().tolist():
+            own, before = pooled[labels == label], 0 if known is None else int(known[label])
+            means[label], share = own.mean(dim=0), len(own) / (before + len(own))
+            if before:
+                apart.append((before * share) ** 0.5 * (means[label] - self.means[label]))
+            self.means[label].lerp_(means[label], share)
+        spread = torch.stack([*(pooled - means[labels]), *apart]).flatten(1).double()
+        scatter, images = spread.T @ spread, len(pooled)
         if self.pooled:
             scatter, images = scatter + symmetric(self.scatter), images + int(self.images)
             self.scatter.copy_(packed(scatter))

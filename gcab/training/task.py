@@ -34,7 +34,7 @@ class TaskTraining:
 
     def run(self, after_epoch: Callable[[Epoch], bool | None]) -> None:
         """All epochs that are left, unless the callback ends them by returning true."""
-        self.trainer.fit(self.task, self.train, after_epoch, self.halfway)
+        self.trainer.fit(self.task, self.train.of(self.task.labels), after_epoch, self.halfway)
 
     def end(self, watch: Watch = ignore) -> None:
         """The method's last sight of the images."""

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from helpers.eyes import eye, many, network, pictures, same
+from helpers.settings import TINY
 
 from gcab import ContinualClassifier, GcabError
 
@@ -57,7 +58,7 @@ def test_more_photos_of_a_known_class_are_as_if_all_had_come_at_once() -> None:
 
 
 def test_other_methods_learn_a_class_once() -> None:
-    model = network().learn(*many(0, 1))
+    model = ContinualClassifier("finetune", device="cpu", epochs=1, settings=TINY).learn(*many(0, 1))
     with pytest.raises(GcabError, match="class 'b' was learned before: teach only new classes"):
         model.learn(*many(1, 2))
     with pytest.raises(GcabError, match="a task needs at least two"):

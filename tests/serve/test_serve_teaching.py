@@ -166,13 +166,21 @@ def test_photos_of_a_killed_server_are_removed_and_others_are_not(tmp_path: Path
     assert left_over(photos) == [photos / f"{PREFIX}link"]
 
 
-def test_the_sentence_of_a_refused_lesson_arrives_without_paths(client: Client) -> None:
+def test_the_sentence_of_a_refused_lesson_arrives_without_paths(tmp_path: Path) -> None:
+    with serving(model_folder(tmp_path / "birds.gcab", "finetune"), allow_teach=True) as client:
+        assert teach(client, class_folders("robin", "owl")).status_code == 202
+        report = finished(client)
+        assert (report["state"], report["accuracy_after"]) == ("failed", None)
+        assert "robin" in report["error"]
+        assert "/" not in report["error"]
+        assert client.get("/model").json()["generation"] == 2
+
+
+def test_more_photos_of_known_classes_are_taught(client: Client) -> None:
+    known = len(client.get("/model").json()["classes"])
     assert teach(client, class_folders("robin", "owl")).status_code == 202
-    report = finished(client)
-    assert (report["state"], report["accuracy_after"]) == ("failed", None)
-    assert "robin" in report["error"]
-    assert "/" not in report["error"]
-    assert client.get("/model").json()["generation"] == 2
+    assert finished(client)["state"] == "done"
+    assert len(client.get("/model").json()["classes"]) == known + 1
 
 
 def test_events_are_kept_and_other_output_is_not(client: Client) -> None:

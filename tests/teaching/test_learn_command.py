@@ -49,12 +49,14 @@ def test_a_lesson_in_plain_lines(world: Path, tmp_path: Path, capsys: pytest.Cap
     again = said(capsys, *learn)
     assert "m.gcab these photos are learned already, with these settings: nothing is left to do" in again
     assert "m.gcab generation 1: learned circle, square in 2 epochs (" in again
-    assert "class 'circle' was learned before" in said(capsys, *learn, "--seed", 2, code=2)
+    assert "these photos were learned in lesson 1" in said(capsys, *learn, "--seed", 2, code=2)
+    assert "these photos were learned in lesson 1" in said(capsys, *learn, "--seed", 2, "--dry-run", code=2)
 
 
 def test_a_refused_first_lesson_leaves_nothing(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(world / "week1" / "circle", tmp_path / "photos" / "circle")
-    assert "only one class was given" in said(capsys, "learn", tmp_path / "m", tmp_path / "photos", code=2)
+    one = ("learn", tmp_path / "m", tmp_path / "photos", "--method", "finetune")
+    assert "only one class was given" in said(capsys, *one, code=2)
     (tmp_path / "photos" / "noise").mkdir()
     (tmp_path / "photos" / "noise" / "1.png").write_bytes(b"noise")
     assert "cannot be read, so nothing" in said(capsys, "learn", tmp_path / "m", tmp_path / "photos", code=2)

@@ -428,7 +428,7 @@ def test_killed_after_the_model_was_written_the_same_command_says_so(
     }
     assert weights(model) == written
     assert not (model / "work").exists()
-    with pytest.raises(GcabError, match="class 'bar' was learned before"):
+    with pytest.raises(GcabError, match="these photos were learned in lesson 2"):
         learn(model, photos / "week2", epochs=4)
 
 
@@ -566,7 +566,7 @@ def test_larger_photos_are_cropped_by_the_recipe() -> None:
 
 
 def test_what_was_learned_before_is_refused(model: Path, photos: Path) -> None:
-    with pytest.raises(GcabError, match="class 'circle' was learned before: teach only new classes"):
+    with pytest.raises(GcabError, match="these photos were learned in lesson 1 and would count twice: give others"):
         learn(model, photos / "week1", held_out=0.4)
     with pytest.raises(GcabError, match=r"there is no folder '.*week9': name one with a subfolder of photos"):
         learn(model, photos / "week9")
