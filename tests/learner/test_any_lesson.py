@@ -42,7 +42,7 @@ def heads(model: ContinualClassifier, pixels: Pixels) -> Tensor:
     """What the heads alone say."""
     images, method = ready(model, pixels), gcab_of(model)
     with torch.no_grad():
-        return method.views()[HEADS](images, method.features(images))
+        return method.parts()[HEADS](images, method.features(images))
 
 
 @pytest.mark.parametrize("kind", LESSONS)
