@@ -7,8 +7,8 @@ from gcab.classifier.history import history
 from gcab.classifier.model import Classifier
 from gcab.classifier.model_folder import ModelFolder
 from gcab.classifier.overview import overview
+from gcab.model.discriminant import ExactDiscriminant
 from gcab.model.referee import EYE, HEADS, STATISTICS
-from gcab.model.ridge import ExactRidge
 
 # Where the tensors of a method begin -> what they are, and the opinion that rests on them.
 PARTS = {
@@ -34,7 +34,7 @@ def facts_of(path: str | Path) -> dict[str, Any]:
 
 def estimated_confusion(model: Classifier) -> list[list[float]] | None:
     """What the eye's sums say that new photos of each class are taken for, in per cent; None without an eye."""
-    ridges = [part for part in model.method.modules() if isinstance(part, ExactRidge)]
+    ridges = [part for part in model.method.modules() if isinstance(part, ExactDiscriminant)]
     found: list[list[float]] | None = (100 * ridges[0].confusion()).tolist() if ridges else None
     return found
 

@@ -21,7 +21,7 @@ from gcab.data.tasks import Task
 from gcab.errors import GcabError
 from gcab.fast.inference import with_views
 from gcab.methods.method import Method
-from gcab.model.ridge import ExactRidge
+from gcab.model.discriminant import ExactDiscriminant
 from gcab.model.statistics import ClassStatistics
 from gcab.parallel.devices import choose_device
 from gcab.runs.assemble import load_method, save_method
@@ -213,7 +213,7 @@ class Classifier:
 
 def on_device(method: Method, device: torch.device) -> Method:
     """A method on its way to a device that can compute it: exact sums need double precision, which mps has not."""
-    if device.type == "mps" and any(isinstance(part, ExactRidge | ClassStatistics) for part in method.modules()):
+    if device.type == "mps" and any(isinstance(part, ExactDiscriminant | ClassStatistics) for part in method.modules()):
         raise GcabError(
             "the eye and the class statistics of this model need double precision, which mps has not: ask for cpu."
         )

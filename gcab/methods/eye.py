@@ -1,4 +1,4 @@
-"""The eye alone: a fixed way to see and an exact ridge regression; nothing is trained and nothing drifts.
+"""The eye alone: a fixed way to see and an exact linear discriminant; nothing is trained and nothing drifts.
 
 Not in the paper. It learns in seconds what training on everything at once would give it, and is what every method
 that stores no image has to beat.
@@ -34,7 +34,7 @@ class Eye(Method):
     """Sums of features, of their products and of the images of each class are all it keeps."""
 
     Options: ClassVar[type[Any]] = EyeOptions
-    summary = "a fixed eye with exact ridge regression, untrained: the baseline to beat; stores no image"
+    summary = "a fixed eye with an exact linear discriminant, untrained: the baseline to beat; stores no image"
     card: ClassVar[Card] = Card(
         stores="sums over images: of features, of their products, of each class",
         compass=Compass(federated="unsupervised", online="supervised"),

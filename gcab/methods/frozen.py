@@ -1,12 +1,9 @@
-"""A frozen encoder and an exact ridge regression: what pretrained encoders are learned with.
+"""A frozen encoder and an exact linear discriminant: what pretrained encoders are learned with.
 
 Not in the paper. As RanPAC (McDonnell et al., 2023) without its first-session adaptation: features of an encoder that
-never changes, random projections of them if so wished, and ridge regression out of sums (`gcab/model/ridge.py`). With
-`encoder.kind pretrained` the encoder is one that others trained; any other has random weights from the seed, or those
-of a run (`encoder.weights`).
-
-Legend: f = an encoder's features of an image, u = f at a root mean square of 1, P = random signs. Where a mirror image
-means the same, f is the mean of both.
+never changes, random projections of them if so wished, and a linear discriminant out of sums
+(`gcab/model/discriminant.py`). With `encoder.kind pretrained` the encoder is one that others trained; any other has
+random weights from the seed, or those of a run (`encoder.weights`).
 """
 
 from collections.abc import Sequence
@@ -89,7 +86,7 @@ class Frozen(Eye):
     """Sums of the features of a frozen encoder, of their products and of the images of each class."""
 
     Options: ClassVar[type[Any]] = FrozenOptions
-    summary = "a frozen, best a pretrained encoder with exact ridge regression; stores no image"
+    summary = "a frozen, best a pretrained encoder with an exact linear discriminant; stores no image"
     card: ClassVar[Card] = Card(
         source="RanPAC (McDonnell et al., NeurIPS 2023)",
         stores="sums over images: of features, of their products, of each class",

@@ -23,6 +23,7 @@ from gcab.methods.gradients import Gradients
 from gcab.methods.imitation import imitations
 from gcab.methods.method import Method, binary_cross_entropy
 from gcab.methods.space import Near, space
+from gcab.model.discriminant import ExactDiscriminant
 from gcab.model.eye import EyeClassifier, features_for
 from gcab.model.frozen import Frozen
 from gcab.model.gates import Gate
@@ -30,7 +31,6 @@ from gcab.model.network import GatedNetwork, Masks
 from gcab.model.options import NetworkOptions
 from gcab.model.projectors import drift_distance
 from gcab.model.referee import EYE, HEADS, STATISTICS, Referee
-from gcab.model.ridge import ExactRidge
 from gcab.model.rows import drop_row
 from gcab.model.statistics import ClassStatistics
 
@@ -132,7 +132,7 @@ class Gcab(Method):
         features = features_for(setting.image_size, options.eye)
         self.eye = EyeClassifier(FastEye(features, setting.mirrors)) if options.eye else None
         self.referee = Referee(self.opinions()) if options.referee else None
-        self.seen: list[ExactRidge] = []  # what the eye will know after the current task, once it has looked
+        self.seen: list[ExactDiscriminant] = []  # what the eye will know after the current task, once it has looked
         self.teacher: Frozen | None = None
         self.shared: Shared | None = None  # during a task's training only
 

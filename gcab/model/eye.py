@@ -4,7 +4,7 @@ Not in the paper. An image is compared with a few thousand small filters; where 
 its features. The filters are whitened patches of public photos (`benchmarks/make_eye.py`), a constant of the program:
 no training image has any part in them. All arithmetic is in whole numbers, so that features and their sums are the
 same on every machine, in any order, to the last bit.
-What is learned of its features x, and the legend of G and S, is in `gcab/model/ridge.py`.
+What is learned of its features x, and the legend of G and S, is in `gcab/model/discriminant.py`.
 """
 
 import copy
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gcab.errors import GcabError
-from gcab.model.ridge import ExactRidge, Sums
+from gcab.model.discriminant import ExactDiscriminant, Sums
 from gcab.model.triangle import packed
 
 VERSION = 2  # of the filters and of all constants below: features of different versions must not be added
@@ -184,10 +184,10 @@ class EyeClassifier(nn.Module):
 
     def __init__(self, eye: Sight, per_class: bool = False) -> None:
         super().__init__()
-        self.eye, self.ridge = eye, ExactRidge(eye.features, per_class)
+        self.eye, self.ridge = eye, ExactDiscriminant(eye.features, per_class)  # as model files call it
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Bytes (B, C, H, W) as any kind of number, to scores (B, classes), about 1 for the class and 0 for others."""
+        """Bytes (B, C, H, W) as any kind of number, to scores (B, classes): log-probabilities, but for a constant."""
         with in_full_precision(pixels.device):
             return self.ridge(self.eye.unrounded(pixels))
 
@@ -195,7 +195,7 @@ class EyeClassifier(nn.Module):
         """What images as bytes add to all that was learned."""
         return summed(self.eye, images, labels, len(self.ridge.counts), self.ridge.per_class, watch)
 
-    def taught(self, images: Tensor, labels: Tensor, watch: Watch = lambda _: None) -> ExactRidge:
+    def taught(self, images: Tensor, labels: Tensor, watch: Watch = lambda _: None) -> ExactDiscriminant:
         """What it would know with these images, too; it does not change."""
         ridge = copy.deepcopy(self.ridge)
         ridge.add(self.sums(images, labels, watch))

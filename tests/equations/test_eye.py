@@ -1,4 +1,4 @@
-"""The eye: features of whole numbers, sums that forget nothing, and the textbook's ridge regression out of them."""
+"""The eye: features of whole numbers, sums that forget nothing, and the textbook's linear discriminant out of them."""
 
 import math
 from collections.abc import Sequence
@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from gcab.errors import GcabError
+from gcab.model.discriminant import ExactDiscriminant, Sums
+from gcab.model.discriminant import ridge as ridge_for
 from gcab.model.eye import (
     CELLS,
     FLAT,
@@ -22,8 +24,6 @@ from gcab.model.eye import (
     features_for,
     filters,
 )
-from gcab.model.ridge import ExactRidge, Sums
-from gcab.model.ridge import ridge as ridge_for
 from gcab.model.triangle import symmetric
 
 FEATURES, SMALL = 64, 32  # of 8 and of 4 filters, half of them of 6 x 6 pixels, a quarter of 4 x 4 and of 9 x 9
@@ -142,11 +142,11 @@ def taught(images: Tensor, labels: Tensor, parts: Sequence[Tensor], per_class: b
     return classifier
 
 
-def state_of(ridge: ExactRidge) -> dict[str, Tensor]:
+def state_of(ridge: ExactDiscriminant) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in ridge.state_dict().items()}
 
 
-def same(one: ExactRidge, other: ExactRidge) -> bool:
+def same(one: ExactDiscriminant, other: ExactDiscriminant) -> bool:
     ours, theirs = one.state_dict(), other.state_dict()
     return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
 
@@ -221,23 +221,46 @@ def test_a_class_with_sums_of_its_own_can_be_dropped_as_if_it_had_never_been_the
     assert same(classifier.ridge, other.taught(images[without], labels[without]))
 
 
-def test_the_solution_is_the_textbooks_ridge_on_standardised_features() -> None:
-    images = random_images(90)
-    labels = torch.arange(90) % 3
+def test_the_solution_is_the_textbooks_discriminant_on_standardised_features() -> None:
+    images, labels = random_images(90), torch.tensor([0] * 50 + [1] * 30 + [2] * 10)
     classifier = taught(images, labels, torch.arange(90).split(40))
     x = classifier.eye(images).double()
     mean, deviation = x.mean(dim=0), x.std(dim=0, correction=0)
     z = torch.where(deviation > 0, (x - mean) / deviation.clamp_min(1e-9), 0.0)
-    y = torch.nn.functional.one_hot(labels, 3).double()
-    penalty = math.sqrt(90 * ridge_for(FEATURES, 90)) * torch.eye(FEATURES, dtype=torch.float64)
-    nothing = torch.zeros(FEATURES, 3, dtype=torch.float64)
-    solution = torch.linalg.lstsq(torch.cat([z, penalty]), torch.cat([y - y.mean(dim=0), nothing])).solution
-    expected = z @ solution + y.mean(dim=0)
-    assert torch.allclose(classifier(images).double(), expected, atol=1e-5)
+    means = torch.stack([z[labels == label].mean(dim=0) for label in range(3)])
+    within = z - means[labels]
+    inverse = torch.linalg.inv(within.T @ within / 90 + ridge_for(FEATURES, 90, 3) * torch.eye(FEATURES).double())
+    freedom = (inverse * (within.T @ within / 90)).sum()
+    counts = torch.bincount(labels).double()
+    squares = ((means @ inverse) * means).sum(dim=1) - freedom / counts  # without what the noise of a mean adds
+    expected = (1 - (freedom + 1) / 90) * (z @ inverse @ means.T - squares / 2 + (counts / 90).log())
+    found = classifier(images).double()
+    assert (found - expected).abs().max() < 0.02 * expected.abs().max(), "the trace is an estimate"
+    system = classifier.ridge.system()
+    assert system.freedom() == pytest.approx(float(freedom), rel=0.05)
+    assert torch.allclose(system.weight(), inverse @ means.T, atol=1e-9)
+
+
+def test_a_class_of_few_images_among_many_is_found() -> None:
+    random = torch.Generator().manual_seed(1)
+    centres = 12 * torch.randn(4, SMALL, generator=random)
+
+    def draw(counts: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        labels = torch.arange(4).repeat_interleave(torch.tensor(counts))
+        return (100 + centres[labels] + 20 * torch.randn(len(labels), SMALL, generator=random)).round().long(), labels
+
+    ridge = ExactDiscriminant(SMALL)
+    ridge.grow(4)
+    ridge.add(sums_of(*draw([6, 300, 300, 300])))
+    ridge.solve()
+    new, labels = draw([200] * 4)
+    right = (ridge(new.float()).argmax(dim=1) == labels).float()
+    assert right[labels > 0].mean() > 0.8
+    assert right[labels == 0].mean() > 0.5
 
 
 def test_a_feature_that_never_varies_has_no_say() -> None:
-    ridge = ExactRidge(SMALL)
+    ridge = ExactDiscriminant(SMALL)
     ridge.grow(2)
     x = torch.randint(0, 99, (40, SMALL), generator=torch.Generator().manual_seed(3))
     x[:, 5], x[:, 6] = 7, x[:, 4]
@@ -259,7 +282,7 @@ def sums_of(x: Tensor, labels: Tensor) -> Sums:
 def test_sums_that_outgrow_32_bits_get_64_and_are_read_back() -> None:
     """Both ways: what has been taken out fits into 32 bits again."""
     x = torch.randint(0, 129, (40, SMALL), generator=torch.Generator().manual_seed(4))
-    ridge, labels = ExactRidge(SMALL), torch.arange(40) % 2
+    ridge, labels = ExactDiscriminant(SMALL), torch.arange(40) % 2
     ridge.grow(2)
     ridge.add(sums_of(x, labels))
     small = state_of(ridge)
@@ -271,7 +294,7 @@ def test_sums_that_outgrow_32_bits_get_64_and_are_read_back() -> None:
     exact = (x.T @ x) * (1 + 2**14)
     assert torch.equal(symmetric(ridge.gram[0]).long(), exact)
     ridge.solve()
-    loaded = ExactRidge(SMALL)
+    loaded = ExactDiscriminant(SMALL)
     loaded.grow(2)
     loaded.load_state_dict(ridge.state_dict(), strict=True)
     assert loaded.gram.dtype == torch.int64
@@ -288,7 +311,8 @@ def test_growing_keeps_what_is_known_and_new_classes_are_learned_beside_it() -> 
     classifier = taught(images[old], labels[old], [torch.arange(30)])
     before = classifier(images)
     classifier.ridge.grow(2)
-    assert torch.allclose(classifier(images)[:, :3], before, atol=1e-6)
+    assert torch.allclose(classifier(images)[:, :3], before, atol=1e-6 * float(before.abs().max()))
+    assert bool((classifier(images).argmax(dim=1) < 3).all()), "what was never seen is never named"
     classifier.ridge = classifier.taught(images[~old], labels[~old])
     assert torch.equal(classifier(images).argmax(dim=1), labels)
 

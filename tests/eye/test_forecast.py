@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gcab.model.ridge import ExactRidge, Sums
+from gcab.model.discriminant import ExactDiscriminant, Sums
 from gcab.model.triangle import packed
 
 FEATURES, CLASSES = 60, 5
@@ -18,8 +18,8 @@ def features_of(centres: Tensor, images: int, seed: int) -> tuple[Tensor, Tensor
     return (centres[labels] + noise).round().double(), labels
 
 
-def learned(x: Tensor, labels: Tensor) -> ExactRidge:
-    ridge = ExactRidge(FEATURES)
+def learned(x: Tensor, labels: Tensor) -> ExactDiscriminant:
+    ridge = ExactDiscriminant(FEATURES)
     ridge.grow(CLASSES)
     sums = torch.zeros(CLASSES, FEATURES, dtype=torch.float64).index_add_(0, labels, x)
     ridge.add(Sums(packed(x.T @ x).long()[None], sums.long(), torch.bincount(labels, minlength=CLASSES)))

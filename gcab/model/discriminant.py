@@ -1,11 +1,12 @@
-"""Ridge regression out of sums that forget nothing: what was added is exact, and can be taken away again.
+"""A linear discriminant out of sums that forget nothing: what was added is exact, and can be taken away again.
 
 Not in the paper. The sums of all tasks are those of training on everything at once.
 
-Legend: x = an image's features (F whole numbers), y = its class as a one-hot vector, n = number of images,
-G = Σ x xᵀ (F, F), S = Σ y xᵀ (classes, F).
+Legend: x = an image's features (F whole numbers), y = its class as a one-hot vector, n = number of images, n_c = those
+of class c, G = Σ x xᵀ (F, F), S = Σ y xᵀ (classes, F), μ_c = S_c / n_c, Σ = the covariance of x around its μ_c.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,18 +19,20 @@ from gcab.model.rows import drop_row
 from gcab.model.triangle import unpacked
 
 PROBES = 32  # random vectors that estimate a trace
+RAREST = 1e-6  # share of a class that was never seen
+LEAST = 1e-3  # of an image's score that its class's other images are held to explain
 
 
 class Sums(NamedTuple):
-    """What some images add to an `ExactRidge`."""
+    """What some images add to an `ExactDiscriminant`."""
 
     gram: Tensor  # (1 or classes, triangle) int64
     sums: Tensor  # (classes, F) int64
     counts: Tensor  # (classes,) int64
 
 
-class ExactRidge(nn.Module):
-    """Ridge regression from features to classes, out of sums that forget nothing: min Σ |W x + b - y|² + r n |W|².
+class ExactDiscriminant(nn.Module):
+    """Linear discriminant analysis with a ridge, out of sums: log P(class | x), of normal classes with a common Σ.
 
     The sums of all tasks are those of training on everything at once, and what was added can be taken away again.
     Features count in units of their own deviation, which the sums tell, too.
@@ -65,6 +68,7 @@ class ExactRidge(nn.Module):
         for name in ("sums", "counts", "weight", "bias", *(["gram"] if self.per_class else [])):
             held = getattr(self, name)
             setattr(self, name, torch.cat([held, held.new_zeros(classes, *held.shape[1:])]))
+        self.bias[len(self.bias) - classes :] = math.log(RAREST)
 
     def forward(self, features: Tensor) -> Tensor:
         """W x + b: (B, classes)."""
@@ -117,23 +121,29 @@ class ExactRidge(nn.Module):
 
     @torch.no_grad()
     def solve(self) -> None:
-        """W and b from the sums, in double precision."""
+        """W and b from the sums, in double precision: b_c = log (n_c / n) - μ_cᵀ (Σ + r)⁻¹ μ_c / 2."""
         system = self.system()
-        weight = system.solved(system.towards) * system.scale[:, None]
-        self.weight.copy_(weight.T)
-        self.bias.copy_(system.share - system.mean @ weight)
+        weight, squares, freedom = system.weight(), system.squares(), system.freedom()
+        bias = system.share.clamp_min(RAREST).log() - (squares - freedom * system.noise) / 2
+        honest = system.honest(freedom)
+        weight = weight * system.scale[:, None]
+        self.weight.copy_(honest * weight.T)
+        self.bias.copy_(honest * (bias - system.mean @ weight))
 
     def system(self) -> "System":
-        """The normal equations, of features in units of their deviation."""
+        """What the sums say of the features in units of their deviation."""
         n, sums = int(self.counts.sum()), self.sums.double()
         share, mean = self.counts.double() / n, sums.sum(dim=0) / n
         matrix = unpacked(self.gram.sum(dim=0)).div_(n).addr_(mean, mean, alpha=-1)
         deviation = matrix.diagonal().clamp_min(0).sqrt()
         scale = torch.where(deviation > 0, 1 / deviation.clamp_min(1e-9), 0.0)  # features that never vary have no say
-        r = ridge(self.features, n)
-        matrix.mul_(scale).mul_(scale[:, None]).diagonal().fill_(1 + r)
-        towards = (sums.T / n - mean[:, None] * share) * scale[:, None]
-        return System(torch.linalg.cholesky(matrix), towards, mean, scale, share, r, n)
+        seen = self.counts > 0
+        means = torch.where(seen[:, None], sums / self.counts.clamp_min(1)[:, None] - mean, 0.0) * scale
+        matrix.mul_(scale).mul_(scale[:, None]).addmm_((means * share[:, None]).T, means, alpha=-1)
+        r = ridge(self.features, n, int(seen.sum()))
+        matrix.diagonal().clamp_(min=0).add_(r)
+        noise = torch.where(seen, 1 / self.counts.clamp_min(1).double(), 0.0)
+        return System(torch.linalg.cholesky(matrix), means, mean, scale, share, noise, r, n)
 
     def expected(self, images: int = 300) -> Tensor:
         """The share of new images of each class that it should name right (classes,), as far as the sums can tell."""
@@ -148,25 +158,23 @@ class ExactRidge(nn.Module):
     def simulated(self, images: int = 300) -> Tensor:
         """Scores that new images of each class should get, (classes, images, classes), drawn from what the sums tell.
 
-        Scores of a class are taken to be normal around their mean. The images that were learned fit too well: for one
-        that was left out, what is missing to its target is larger by 1 / (1 - h), with h the mean leverage.
+        The images that were learned fit too well. Had one of them, with leverage h, been left out, its class would
+        spread 1 / (1 - h) times as far, and have a mean that owes it nothing.
         """
         system = self.system()
-        n, share, classes = system.n, system.share, len(self.counts)
-        weight = system.solved(system.towards)  # (F, classes)
-        means = (self.sums.double() / self.counts.clamp_min(1)[:, None] - system.mean) * system.scale
-        centres = means @ weight  # of the scores of each class, without b
-        spread = weight.T @ (system.towards - system.r * weight) - (centres.T * share) @ centres
+        weight, squares, freedom = system.weight(), system.squares(), system.freedom()
+        honest = system.honest(freedom)
+        centres = system.means @ weight  # of the scores of each class, without b
+        spread = centres - system.r * weight.T @ weight  # weightᵀ Σ weight
         random = torch.Generator().manual_seed(0)
-        signs = torch.randint(2, (self.features, PROBES), generator=random).double().mul_(2).sub_(1).to(weight.device)
-        trace = float((signs * system.solved(signs)).sum() / PROBES)
-        leverage = (int((system.scale > 0).sum()) - system.r * trace + 1) / n
-        targets = torch.eye(classes, dtype=torch.float64, device=weight.device)
-        values, vectors = torch.linalg.eigh(spread)
-        noise = torch.randn(images, classes, generator=random, dtype=torch.float64).to(weight.device)
+        values, vectors = torch.linalg.eigh((spread + spread.T) / 2)
+        noise = torch.randn(images, len(self.counts), generator=random, dtype=torch.float64).to(weight.device)
         noise = (noise * values.clamp_min(0).sqrt()) @ vectors.T
-        missing = (targets - centres - share)[:, None] + noise  # (classes, images, classes)
-        return targets[:, None] - missing / max(1 - leverage, 1e-3)
+        others = system.noise / (1 - system.noise).clamp_min(0.5)  # 1 / (n_c - 1)
+        left = (1 - (1 + others) * freedom / system.n).clamp_min(LEAST)  # 1 - h, of an image of each class
+        centres = centres - torch.diag(freedom * others * (1 + others / 2) / left)
+        bias = system.share.clamp_min(RAREST).log() - (squares - freedom * system.noise) / 2
+        return honest * (centres[:, None] + noise / left[:, None, None] + bias)
 
     def nbytes(self) -> int:
         return sum(buffer.nbytes for buffer in self.buffers())
@@ -180,20 +188,40 @@ class ExactRidge(nn.Module):
 
 
 class System(NamedTuple):
-    """(M + r) W = towards, where M is the correlation of the features."""
+    """Classes of normal features in units of their deviation."""
 
-    factor: Tensor  # Cholesky's, of M + r
-    towards: Tensor  # (F, classes)
-    mean: Tensor  # of the features
+    factor: Tensor  # Cholesky's, of Σ + r
+    means: Tensor  # (classes, F): μ_c less the mean of all
+    mean: Tensor  # of the features, as they are
     scale: Tensor  # 1 / deviation
     share: Tensor  # of each class in all images
+    noise: Tensor  # (classes,): 1 / n_c, the variance of a mean in units of Σ
     r: float
     n: int
+
+    def weight(self) -> Tensor:
+        """(Σ + r)⁻¹ μ, (F, classes)."""
+        return self.solved(self.means.T)
+
+    def squares(self) -> Tensor:
+        """μ_cᵀ (Σ + r)⁻¹ μ_c of each class, which the noise of a mean makes larger by `freedom` / n_c."""
+        return (self.means.T * self.weight()).sum(dim=0)
+
+    def freedom(self) -> float:
+        """tr (Σ + r)⁻¹ Σ: how many directions the images tell of."""
+        random = torch.Generator().manual_seed(0)
+        signs = torch.randint(2, (len(self.scale), PROBES), generator=random).double().mul_(2).sub_(1)
+        signs = signs.to(self.scale.device) * (self.scale > 0)[:, None]
+        return float((signs.square().sum() - self.r * (signs * self.solved(signs)).sum()) / PROBES)
+
+    def honest(self, freedom: float) -> float:
+        """1 - h, with h the mean leverage of an image: what it adds to its own score is no evidence."""
+        return max(1 - (freedom + 1) / self.n, LEAST)
 
     def solved(self, right: Tensor) -> Tensor:
         return torch.cholesky_solve(right, self.factor)
 
 
-def ridge(features: int, images: int) -> float:
+def ridge(features: int, images: int, classes: int) -> float:
     """r, of a standardised feature's variance: more for few images or many features (chosen on held-out images)."""
-    return 0.001 * max(1.0, features / 8192) + 50 / images
+    return 0.001 * max(1.0, features / 8192) + (150 + 3 * classes) * min(1.0, math.sqrt(features / 4096)) / images
