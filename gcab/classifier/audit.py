@@ -113,7 +113,7 @@ def is_picture(file: Path) -> bool:
 
 
 def keeping(method: str, images: int, size: int) -> str:
-    """A line for whoever may not expect a model to store photos."""
+    """The warning that a model stores photos."""
     return f"the method {method} keeps photos in the model ({images}, {size / 1e6:.2f} MB): 'gcab audit' lists them"
 
 

@@ -141,7 +141,7 @@ def distill_run(
     command: str = "",
     watch: Watch = ignore,
 ) -> dict[str, Any]:
-    """Distil a run's model with the training images of its last task; what both models do with the test images."""
+    """Distill a run's model with the training images of its last task; what both models do with the test images."""
     folder = out or fast_folder(run, capacity)
     recorded = require_finished(run)
     run.require_model()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class InputError(GcabError, ValueError):
-    """The same sentence for whoever catches a ValueError, as scikit-learn does."""
+    """A GcabError that is a ValueError, too, which scikit-learn expects of bad input."""
 
 
 class ScikitHabits(ABC):

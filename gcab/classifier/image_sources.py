@@ -103,7 +103,7 @@ def _below(folder: Path, seen: set[Path], left_out: LeftOut) -> Iterator[Photo]:
 
 
 def _is_folder(path: "os.PathLike[str]") -> bool:
-    """No where nobody can tell (too long a name, a locked folder on the way): whoever opens the file says why."""
+    """False where it cannot be told (too long a name, a locked folder on the way): opening the file says why."""
     return os.path.isdir(path)  # noqa: PTH112 - Path's would raise
 
 

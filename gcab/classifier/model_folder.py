@@ -100,7 +100,7 @@ class ModelFolder:
         return None if done else checkpoint.position
 
     def discard_work(self) -> None:
-        """Give up what a lesson has come to; only for whoever has locked the folder."""
+        """Give up what a lesson has come to; the caller holds the folder's lock."""
         with saving(self.work):
             shutil.rmtree(self.work)
 
@@ -110,7 +110,7 @@ class ModelFolder:
         if kept:
             return kept[max(kept)]
         if (beside(self.path, "old") / "model.json").exists():
-            return self.path  # a save of a flat model was interrupted: whoever loads it brings it back
+            return self.path  # a save of a flat model was interrupted: loading restores it
         if not self.path.exists():
             raise GcabError(f"there is no model in {self.path}: check the path, or create one with 'gcab learn'.")
         if is_run(self.path):
@@ -236,7 +236,7 @@ class ModelFolder:
             shutil.rmtree(leftover, ignore_errors=True)
         for old in list(self.generations())[: -1 - self.keep]:
             self._remove(old)
-        with contextlib.suppress(GcabError):  # whoever wants to go on with the lesson says what is wrong
+        with contextlib.suppress(GcabError):  # continuing the lesson raises it again
             if self.work.exists() and self.waiting() is None:
                 self.discard_work()
 

@@ -1,4 +1,4 @@
-"""Settings for whoever brings images instead of an experiment: how large a network, and how it is trained."""
+"""Settings for models in use, which are given photos and no scenario: how large a network, and how it is trained."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -15,7 +15,7 @@ ENCODERS: Mapping[str, Settings] = {
     "small": {"encoder.width": 192, "encoder.heads": 12, "encoder.blocks": 4},
     "paper": {"encoder.width": 384, "encoder.heads": 12, "encoder.blocks": 5},
 }
-# Whoever knows that a mirrored or cut image means the same takes `photos`; a mirrored letter is another letter.
+# `photos` is for images that mean the same when mirrored or cut; a mirrored letter is another letter.
 RECIPES: Mapping[str, Settings] = {
     "plain": {
         "training.epochs": 40,
@@ -96,7 +96,7 @@ def next_config(
 
 
 def is_pretrained(encoder: str) -> bool:
-    """Whether an encoder that somebody names is no preset but one that others trained."""
+    """Whether the name of an encoder is no preset but a pretrained one."""
     return encoder not in ENCODERS and names_encoder(encoder)
 
 

@@ -85,7 +85,7 @@ class LeftOut:
             self.names.append(name)
 
     def tell(self, reason: str = "as no images or hidden") -> None:
-        """Say it once, to whoever listens to this program's log; by default it is shown."""
+        """Log a warning, which is shown by default."""
         if self.count:
             logging.getLogger("gcab.data").warning(self.sentence(reason))
 

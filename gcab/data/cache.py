@@ -43,7 +43,7 @@ watching: ContextVar[Progress | None] = ContextVar("watching", default=None)
 
 @contextmanager
 def watched(progress: Progress) -> Iterator[None]:
-    """Tell whoever waits how many images of how many are decoded, in all loading inside the block."""
+    """A context manager that reports how many images of how many are decoded, to a callback."""
     token = watching.set(progress)
     try:
         yield

@@ -86,6 +86,6 @@ def is_read(kind: str) -> bool:
 
 
 def refusal(kind: str) -> str:
-    """What is said of a kind that nobody has asked for, after the file's name."""
+    """The reason, after the file's name, why a kind that was not asked for is refused."""
     name = next(name for name, pillow in ON_REQUEST.items() if pillow == kind)
     return f"is {name.upper()}, which is read only on request: add --formats {name} or save it as JPEG or PNG"

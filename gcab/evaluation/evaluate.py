@@ -23,7 +23,7 @@ EMBEDDED_IMAGES = 300  # of task 1, for the embedding figure
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Evaluates a method on the test images; the method never sees what is kept here."""
+    """Evaluates a method on the test images; the method is never given these images."""
 
     method: Method
     test: TaskImages  # of all tasks, labels in order of arrival

@@ -66,7 +66,7 @@ def resized_position(position: Tensor, grid: tuple[int, int]) -> Tensor:
     """The embedding (1, N, D) of a square grid for another one, bicubic in between."""
     side = math.isqrt(position.shape[1])
     if side**2 != position.shape[1]:
-        return position  # whose grid nobody knows: its shape is refused
+        return position  # its grid is unknown: loading refuses its shape
     field = position.transpose(1, 2).unflatten(2, (side, side)).float()  # (1, D, side, side)
     return functional.interpolate(field, grid, mode="bicubic", align_corners=False).flatten(2).transpose(1, 2)
 

@@ -19,12 +19,12 @@ class Outcome:
 
     said: str = ""  # what it returned
     problem: str = ""
-    again: bool = False  # another try may end otherwise
+    again: bool = False  # a retry may succeed
     pause: float = 0.0  # seconds to wait before that
 
 
 def attempt(call: Call) -> Outcome:
-    """Make a call where a worker is, whose exceptions nobody would see."""
+    """Make a call in a worker, and return its exception as an outcome."""
     try:
         return Outcome(said=call())
     except OccupiedError as error:

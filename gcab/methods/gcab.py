@@ -1,11 +1,11 @@
-"""GCAB with cascaded feature-drift compensation: the paper's method.
+"""GCAB with cascaded feature-drift compensation: the paper's method. What joins its decision is in `opinions.py`.
 
 Legend: s = sharpness, m^t = the current task's gates, m^{<t} = `Gate.used`, p^t = the newest projector,
 b(x; Ψ^{t-1}) = `teacher`.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -15,24 +15,18 @@ from torch import Tensor, nn
 from gcab.data.tasks import Batch, Part, Progress, Setting, Task, TaskImages
 from gcab.errors import GcabError
 from gcab.fast.encoders import make_transformer
-from gcab.fast.eye import FastEye
 from gcab.fast.folded import FoldedDecoder, Pass, fast_logits, pass_logits, passes_of
 from gcab.methods.card import Card, Compass
-from gcab.methods.decision import Decision, Refereed, Weighted
+from gcab.methods.decision import Decision
 from gcab.methods.gradients import Gradients
-from gcab.methods.imitation import imitations
-from gcab.methods.method import Method, binary_cross_entropy
+from gcab.methods.method import binary_cross_entropy
+from gcab.methods.opinions import Opinionated
 from gcab.methods.space import Near, space
-from gcab.model.discriminant import ExactDiscriminant
-from gcab.model.eye import EyeClassifier, features_for
 from gcab.model.frozen import Frozen
 from gcab.model.gates import Gate
 from gcab.model.network import GatedNetwork, Masks
 from gcab.model.options import NetworkOptions
 from gcab.model.projectors import drift_distance
-from gcab.model.referee import EYE, HEADS, STATISTICS, Referee
-from gcab.model.rows import drop_row
-from gcab.model.statistics import ClassStatistics
 
 UNCOMPENSATED = "heads, not compensated"  # a part, beside those that the referee hears
 
@@ -73,7 +67,7 @@ class GcabOptions:
         return self.trial and self.statistics and self.eye > 0 and self.referee
 
 
-class Gcab(Method):
+class Gcab(Opinionated):
     """Gates keep the decoder of finished tasks unchanged; projectors undo the drift of the encoder."""
 
     Options = GcabOptions
@@ -128,44 +122,15 @@ class Gcab(Method):
             raise GcabError("options.eye needs options.referee: set it to true, or eye to 0.")
         encoder = make_transformer(setting.encoder, setting.image_size, setting.weights)
         self.network = GatedNetwork(encoder, options.network)
-        self.statistics = ClassStatistics(self.network.tokens_per_image, self.network.width, options.statistics_pooled)
-        features = features_for(setting.image_size, options.eye)
-        self.eye = EyeClassifier(FastEye(features, setting.mirrors)) if options.eye else None
-        self.referee = Referee(self.opinions()) if options.referee else None
-        self.seen: list[ExactDiscriminant] = []  # what the eye will know after the current task, once it has looked
-        self.teacher: Frozen | None = None
+        self.add_opinions(setting, options)
+        self.teacher = None
         self.shared: Shared | None = None  # during a task's training only
-
-    @property
-    def judged(self) -> bool:
-        return self.referee is not None
-
-    @classmethod
-    def additive(cls, options: GcabOptions) -> bool:
-        """Eye and statistics are sums; the network stands still if the projector of a task starts as the identity."""
-        return options.tried and (options.drift != "pfr" or options.network.projector == "residual")
-
-    def learns(self, task: Task) -> bool:
-        """One class alone gives heads nothing to tell apart."""
-        return task.classes > 1 or not self.additive(self.options)
 
     def grow(self, task: Task) -> None:
         self.network.grow(task.classes, projector=self.options.drift == "pfr")
         if task.index > 0 and self.options.drift == "frozen":
             self.network.encoder.requires_grad_(False)
-        if self.options.statistics:
-            self.statistics.grow(task.classes)
-        if self.eye is not None:
-            self.eye.ridge.grow(task.classes)
-
-    def opinions(self) -> tuple[str, ...]:
-        """Who has a say in the decision."""
-        present = {HEADS: True, STATISTICS: self.options.statistics, EYE: self.options.eye > 0}
-        return tuple(name for name, there in present.items() if there)
-
-    def first_sight(self, task: Task, data: TaskImages) -> None:  # noqa: ARG002
-        if self.eye is not None:
-            self.seen = [self.eye.taught(data.images, data.labels, self.watch)]
+        self.grow_opinions(task)
 
     def begin_task(self, task: Task) -> None:
         if not self.learns(task):
@@ -245,110 +210,12 @@ class Gcab(Method):
                 gate.clamp(self.network.tasks - 1, self.options.gate_limit)
 
     def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:
-        if self.options.statistics:
-            now = self.pooled(self.network.encoder, data)
-            if self.teacher is not None and self.options.compensation:
-                self.statistics.transport(self.pooled(self.teacher, data), now)
-            known = None if self.eye is None else self.eye.ridge.counts
-            self.statistics.fit(now, data.labels.to(now.device), known)
-        if self.eye is not None:
-            if not self.seen:
-                self.first_sight(task, data)
-            self.eye.ridge = self.seen.pop()
+        self.teach_opinions(task, data)
         if not self.learns(task):
             self.network.abstain(self.rival(data.of(task.labels), task.first))
         self.teacher = self.shared = None
         self.network.finish()
-        if self.referee is not None and len(self.opinions()) > 1:
-            self.judge(self.referee, task, held_out)
-
-    def judge(self, referee: Referee, task: Task, held_out: TaskImages | None) -> None:
-        """Weigh the opinions anew, by images that were not trained on."""
-        if held_out is None:
-            if self.options.tried and task.classes:
-                referee.trust_eye()  # nobody can tell what the new classes would lose
-            return
-        opinions, classes = self.opinions_on(held_out.images), range(sum(self.task_classes()))
-        referee.fit(opinions, held_out.labels, task.first)
-        if self.options.tried:
-            seen = set(held_out.labels.tolist())
-            imitated, labels = imitations(self, held_out, [label for label in classes if label not in seen])
-            heard = {name: torch.cat([said, imitated[name]]) for name, said in opinions.items()}
-            referee.try_network(heard, torch.cat([held_out.labels, labels]))
-
-    @torch.no_grad()
-    def rival(self, data: TaskImages, older: int) -> float:
-        """The logit that puts a new class level with the strongest of the `older` ones, on average over its images."""
-        if not older or not len(data.labels):
-            return 0.0
-        heads = self.heads(FoldedDecoder(self.network))
-        said = [heads(part)[:, :older].max(dim=1).values for part in self.normalised(data.images)]
-        return float(torch.cat(said).mean())
-
-    @torch.no_grad()
-    def forget(self, label: int, images: Tensor | None = None) -> tuple[str, ...]:
-        left = ["the encoder and the gates, which were trained with its photos"]
-        if self.eye is not None:
-            self.eye.forget(label, images)
-            if images is None:
-                left.append(
-                    "its part in the products of features that the eye sums over all classes (photos take it out)"
-                )
-        if self.options.statistics:
-            drop_row(self.statistics, label, "means", "weight", "bias")
-            left.append("its part in the covariance that the statistics of all classes share")
-        if self.referee is not None:
-            left.append("the weights of the opinions, measured on held-out photos")
-        self.network.drop(label)
-        return tuple(left)
-
-    @torch.no_grad()
-    def join(self, label: int, other: int) -> tuple[str, ...]:
-        left = ["the encoder and the gates, which learned to tell the two apart"]
-        counts = self.image_counts()
-        if self.eye is not None:
-            self.eye.ridge.join(label, other)
-        if self.options.statistics:
-            self.statistics.join(label, other, (1, 1) if counts is None else (counts[label], counts[other]))
-        if self.network.join(label, other):
-            left.append("the head, whose answer is the mean of its two answers")
-        else:
-            left.append("the heads: that of the first class answers, and never saw photos of the second")
-        if self.referee is not None:
-            left.append("the weights of the opinions, measured on held-out photos")
-        return tuple(left)
-
-    def expected(self) -> Tensor | None:
-        """What the eye alone would do: of the network's opinions on old classes nothing that is stored can tell."""
-        return None if self.eye is None else self.eye.ridge.expected()
-
-    def verdict(self) -> str | None:
-        if not self.options.tried or self.referee is None:
-            return None
-        *network, _ = self.referee.weights.tolist()
-        if any(network):
-            return "network and eye decide together: that names most photos right, as far as can be told"
-        return "the eye alone decides: nothing shows that the network would name more photos right"
-
-    def image_counts(self) -> list[int] | None:
-        return None if self.eye is None else self.eye.ridge.counts.tolist()
-
-    @torch.no_grad()
-    def pooled(self, encoder: nn.Module, data: TaskImages) -> Tensor:
-        """An encoder's pooled features of all images of a task."""
-        return torch.cat([self.statistics.pool(encoder(part)) for part in self.normalised(data.images)])
-
-    @torch.no_grad()
-    def opinions_on(self, images: Tensor) -> dict[str, Tensor]:
-        """What every part of the method says about images as bytes."""
-        heard = {name: part for name, part in self.parts().items() if name in self.opinions()}
-        said = [[part(some, self.features(some)) for part in heard.values()] for some in self.normalised(images)]
-        return {name: torch.cat(logits) for name, logits in zip(heard, zip(*said, strict=True), strict=True)}
-
-    def normalised(self, images: Tensor) -> Iterator[Tensor]:
-        """Images as bytes in parts that the network can take."""
-        device = self.statistics.means.device
-        return (self.setting.normalise(part.to(device)) for part in images.split(500))
+        self.weigh_opinions(task, held_out)
 
     def predict(self, images: Tensor) -> Tensor:
         return self.decision(self.network.logits)(images)
@@ -356,43 +223,17 @@ class Gcab(Method):
     def predictor(self) -> nn.Module:
         return self.decision(FoldedDecoder(self.network))
 
-    def decision(self, decoder: Callable[[list[Tensor]], Tensor]) -> nn.Module:
-        """All that the options have decide."""
-        heads = self.heads(decoder)
-        if self.referee is not None:
-            statistics = self.statistics if self.options.statistics else None
-            return Refereed(self.setting, heads, statistics, self.eye, self.referee)
-        if self.options.statistics:
-            tasks = self.task_classes() if self.options.statistics_meet == "probabilities" else None
-            return Weighted(heads, self.statistics, self.options.statistics_weight, tasks)
-        return heads
-
     def heads(self, decoder: Callable[[list[Tensor]], Tensor], compensate: bool = True) -> Decision:
-        """The paper's decision."""
+        """Encode, undo the drift unless it is not to be, decode for every task."""
         return Decision(self.network, decoder, compensate and self.options.compensation)
 
-    def task_classes(self) -> Sequence[int]:
-        """The number of classes of each task."""
-        return self.network.classes
-
-    def features(self, images: Tensor) -> Tensor:
-        return self.network.encoder(images)
-
     def parts(self) -> dict[str, Part]:
-        """Heads without the cascade, heads, statistics and the eye, as far as that is not the whole method."""
+        """Heads without the cascade, and each opinion alone, as far as that is not the whole method."""
         decoder, found = FoldedDecoder(self.network), dict[str, Part]()
         if self.options.compensation and len(self.network.cascade.projectors):
             uncompensated = self.heads(decoder, compensate=False)
             found[UNCOMPENSATED] = lambda _, features: uncompensated.decide(features)
-        if len(self.opinions()) > 1:
-            heads = self.heads(decoder)
-            found[HEADS] = lambda _, features: heads.decide(features)
-        if self.options.statistics:
-            found[STATISTICS] = lambda _, features: self.statistics(features)
-        if self.eye is not None:
-            eye = self.eye
-            found[EYE] = lambda images, _: eye(self.setting.pixels(images))
-        return found
+        return found | self.opinion_parts(self.heads(decoder))
 
     def compensate(self, features: Tensor, task: int) -> Tensor | None:
         if self.options.drift != "pfr":
@@ -407,9 +248,6 @@ class Gcab(Method):
         if not self.network.options.gates:
             return {}
         return {"input": self.network.gate_in.capacity(), "hidden": self.network.gate_hidden.capacity()}
-
-    def prototype_bytes(self) -> int:
-        return self.statistics.nbytes() + (0 if self.eye is None else self.eye.ridge.nbytes())
 
 
 class Shared:

@@ -72,7 +72,7 @@ class Gss(Replayed):
             self.insert(gathered(batch.raw), gathered(batch.labels[: batch.fresh]))
 
     def insert(self, images: Tensor, labels: Tensor) -> None:
-        """Free places are for whoever comes; others have to be won from the image that is drawn for a row."""
+        """Free places are filled in order; then a row replaces the image drawn for it with probability C / (C + c)."""
         memory = self.memory
         of_batch, of_each = self.similarities(images, labels)
         values = {"images": images, "labels": labels, "score": (1 + of_each).clamp_min(SMALLEST)}

@@ -14,13 +14,13 @@ from gcab.fast.folded import FoldedDecoder
 from gcab.model.referee import EYE, HEADS, STATISTICS
 
 if TYPE_CHECKING:
-    from gcab.methods.gcab import Gcab
+    from gcab.methods.opinions import Opinionated
 
 IMAGES = 10  # of each class
 
 
 @torch.no_grad()
-def imitations(method: "Gcab", held_out: TaskImages, labels: Sequence[int]) -> tuple[dict[str, Tensor], Tensor]:
+def imitations(method: "Opinionated", held_out: TaskImages, labels: Sequence[int]) -> tuple[dict[str, Tensor], Tensor]:
     """What every opinion would be on images of other classes (n, classes), and the labels of these (n,).
 
     They are held-out images whose features, the encoder's cell by cell and the eye's, are moved by the difference of

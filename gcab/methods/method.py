@@ -63,7 +63,7 @@ class Method(nn.Module, ABC):
         """Make what only this task's training needs, such as a teacher; `end_task` removes it."""
 
     def first_sight(self, task: Task, data: TaskImages) -> None:
-        """Make what the task's images tell and learning does not change; `end_task` does it where nobody asked."""
+        """Make what the task's images tell and learning does not change; `end_task` does it if it was not called."""
 
     def among(self) -> TaskImages | None:
         """Stored images that are shuffled among the task's own; None for methods that store none, or replay them."""
@@ -117,7 +117,7 @@ class Method(nn.Module, ABC):
         return None
 
     def verdict(self) -> str | None:
-        """What the newest task's images have decided, in one line for whoever taught it; None where nothing was."""
+        """What the newest task's images have decided, in one line for the user; None where nothing was decided."""
         return None
 
     def expected(self) -> Tensor | None:

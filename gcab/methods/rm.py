@@ -36,7 +36,7 @@ class RmOptions(ReplayedOptions):
 
 
 class Rm(Replayed):
-    """Keeps images at equal steps of uncertainty, which is how often changed views of one are answered otherwise."""
+    """Keeps images at equal steps of uncertainty, which is how often changed views of one get another answer."""
 
     Options: ClassVar[type[Any]] = RmOptions
     summary = "Rainbow Memory: images from certain to uncertain, CutMix (--options.buffer, 200 images)"

@@ -32,7 +32,7 @@ def train_shortly(
     watch: Watch = ignore,
     steps: int = 1,
 ) -> None:
-    """Minimise a loss of images and labels; what of these parameters does not learn otherwise, learns here."""
+    """Minimise a loss of images and labels over these parameters, frozen ones included."""
     learned_before = [parameter.requires_grad for parameter in learning]
     for parameter in learning:
         parameter.requires_grad_(True)

@@ -31,5 +31,5 @@ class Recipe:
     scenarios: tuple[str, ...] = ("cifar100/10",)
     epochs: int | None = None  # a task; None, or more than the scenario has: the scenario's own
     timed: bool = False  # the models' speed is measured too
-    settings: Changes = field(default_factory=dict)  # of all rows, unless the command line says otherwise
+    settings: Changes = field(default_factory=dict)  # of all rows; the command line overrides them
     whole: int | None = None  # epochs a task that are no reduction, where they are not the scenario's

@@ -29,7 +29,7 @@ class Remembered:
         new = [index for index, key in enumerate(keys) if key not in self.tokens]
         fresh: dict[bytes, Tensor] = {}
         if new:
-            with torch.inference_mode(False), torch.no_grad():  # what is kept is for learning, too
+            with torch.inference_mode(False), torch.no_grad():  # cached features are trained on, too
                 fresh = {keys[index]: row.clone() for index, row in zip(new, encode(images[new]), strict=True)}
         found = torch.stack([self.tokens[key] if key in self.tokens else fresh[key] for key in keys])
         for key, row in fresh.items():

@@ -59,7 +59,7 @@ class OnnxEncoder(PretrainedEncoder):
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def summary(self, images: Tensor) -> Tensor:
-        if images.is_meta:  # where somebody only counts operations
+        if images.is_meta:  # operations are only counted
             return images.new_empty(len(images), self.shape.features)
         return flattened(self.raw(self.prepared(images))).to(images.device)
 

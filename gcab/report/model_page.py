@@ -43,7 +43,7 @@ def estimate_now(facts: Facts) -> float | None:
 
 
 def warnings_of(facts: Facts, measured: Measured | None) -> list[str]:
-    """What nobody should overlook."""
+    """What must not be overlooked."""
     found = []
     for task in facts["tasks"][:-1]:
         then, now = task["accuracy"], task["now"]

@@ -82,7 +82,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def remove_temporaries(folder: Path) -> None:
-    """Delete what a killed `writing` left in `folder`; only for whoever holds the run's lock."""
+    """Delete what a killed `writing` left in `folder`; the caller holds the run's lock."""
     with saving(folder):
         for temporary in folder.glob(".*.tmp"):
             temporary.unlink(missing_ok=True)

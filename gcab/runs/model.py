@@ -33,7 +33,7 @@ class DamagedError(GcabError):
 
 def save_model(folder: Path, description: Mapping[str, Any], tensors: "Mapping[str, Tensor]") -> None:
     """Replace the model in `folder` as a whole: a reader finds the old one or the new one."""
-    import safetensors.torch  # with torch, which whoever only reads descriptions need not wait for
+    import safetensors.torch  # with torch, which takes seconds and which descriptions do not need
 
     require_utf8(folder)
     folder = folder.resolve()
@@ -78,7 +78,7 @@ def load_model(folder: Path) -> "tuple[dict[str, Any], dict[str, Tensor]]":
 
 
 def read_description(folder: Path) -> dict[str, Any]:
-    """`model.json` alone, for whoever needs no weights."""
+    """`model.json` alone, without reading the weights."""
     rescue_interrupted(folder.resolve())
     with reading(folder):
         description: dict[str, Any] = json.loads((folder / "model.json").read_text())

@@ -14,8 +14,8 @@ from starlette.exceptions import HTTPException
 
 from gcab.serve import schema
 from gcab.serve.batching import Turn
-from gcab.serve.gate import INTERNAL, Gate
 from gcab.serve.limits import RequestError, needing_room
+from gcab.serve.middleware import INTERNAL, Middleware
 from gcab.serve.security import Door
 from gcab.serve.served import ServedModel
 from gcab.serve.service import Service
@@ -52,8 +52,8 @@ FAILURES = failures(
 CONFLICT = failures({409: "does not fit the model's state"})
 
 
-def make_app(service: Service, door: Door) -> Gate:
-    """The whole application, behind its gate."""
+def make_app(service: Service, door: Door) -> Middleware:
+    """The whole application, behind its middleware."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -83,7 +83,7 @@ def make_app(service: Service, door: Door) -> Gate:
     if door.token is not None:
         describe_token(api)
     routes = frozenset(getattr(route, "path", "") for route in api.routes)
-    return Gate(api, door, service.limits, service.metrics, routes)
+    return Middleware(api, door, service.limits, service.metrics, routes)
 
 
 def add_error_shapes(api: FastAPI) -> None:
@@ -250,7 +250,7 @@ def form_body(field: str, kind: str) -> dict[str, Any]:
 
 
 def describe_token(api: FastAPI) -> None:
-    """Say in the OpenAPI document that a token is needed; the gate is what checks it."""
+    """Say in the OpenAPI document that a token is needed; the middleware checks it."""
     document = api.openapi()
     document.setdefault("components", {})["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     document["security"] = [{"token": []}]

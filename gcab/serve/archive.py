@@ -42,7 +42,7 @@ def unpack(file: IO[bytes], target: Path, limits: Limits) -> dict[Path, str]:
             budget = limits.zip_bytes
             for index, photo in enumerate(photos):
                 folder = target / class_name(photo.folders[0], limits)
-                folder.mkdir(exist_ok=True)  # not `target` again: whoever gave up on the zip has removed it
+                folder.mkdir(exist_ok=True)  # not `target` again: a caller that gave up on the zip has removed it
                 path = folder / f"{index:05d}{PurePosixPath(photo.name).suffix.lower()}"
                 budget = _write(archive, photo, path, budget, limits)
                 names[path] = f"{folder.name}/{plain_name(photo.name)}"

@@ -28,7 +28,7 @@ Spend = Callable[[float], object]  # is told seconds of processor time
 
 
 def ignore(_: float) -> None:
-    """For whoever does not count the time."""
+    """The default callback: ignores the time that was taken."""
 
 
 class Worker:
@@ -88,7 +88,7 @@ class Decoders:
         self.closed = False
         for _ in range(count):
             self.idle.put(None)
-        self.finalise = weakref.finalize(self, end_all, self.workers)  # also where nobody closes it
+        self.finalise = weakref.finalize(self, end_all, self.workers)  # also if it is never closed
 
     def start(self) -> None:
         """So that the first picture need not wait for them."""

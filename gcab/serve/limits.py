@@ -68,7 +68,7 @@ def needing_room() -> Iterator[None]:
     try:
         yield
     except (OSError, GcabError) as problem:
-        for reason in (problem, problem.__cause__):  # gcab's own sentences are for whoever runs the server
+        for reason in (problem, problem.__cause__):  # gcab's own sentences are for the operator
             if isinstance(reason, OSError) and reason.errno in (errno.ENOSPC, errno.EDQUOT):
                 sentence = "the server's disk is full: try again later, or with fewer photos."
                 raise RequestError(507, sentence) from problem

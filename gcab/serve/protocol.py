@@ -6,8 +6,8 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from gcab.serve.gate import error_body
 from gcab.serve.limits import Limits
+from gcab.serve.middleware import error_body
 from gcab.serve.security import SECURITY_HEADERS
 
 MALFORMED = "this is not a proper HTTP request, or its headers are too long: correct it."

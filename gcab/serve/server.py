@@ -12,8 +12,8 @@ from contextlib import contextmanager
 import uvicorn
 
 from gcab.errors import GcabError
-from gcab.serve.gate import Gate
 from gcab.serve.limits import Limits
+from gcab.serve.middleware import Middleware
 from gcab.serve.protocol import protocol_with
 
 
@@ -62,9 +62,9 @@ class Server(uvicorn.Server):
                 loop.remove_signal_handler(stop)
 
 
-def run(app: Gate, listener: socket.socket, limits: Limits, started: Callable[[], None]) -> None:
+def run(app: Middleware, listener: socket.socket, limits: Limits, started: Callable[[], None]) -> None:
     """Serve until a signal; requests under way may finish."""
-    # Whoever sends damaged files is told so; the log is not theirs to fill.
+    # A client that sends damaged files gets an error; it must not fill the log.
     warnings.filterwarnings("ignore", module=r"PIL\.")
     logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
     config = uvicorn.Config(

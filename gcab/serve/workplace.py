@@ -34,7 +34,7 @@ class Workplace:
         self.copy = ModelFolder(place / "copy" / folder.path.name)
 
     def copy_model(self) -> None:
-        """All generations, as what is learned depends on them; not the unfinished lesson of somebody else."""
+        """All generations, as what is learned depends on them; not the unfinished lesson of another process."""
         with saving(self.copy.path):
             self.copy.path.parent.mkdir()
             self.copy.path.mkdir()

@@ -68,7 +68,7 @@ class ResidentBatches:
 
     def __init__(self, feed: Feed) -> None:
         self.images, self.labels = feed.images, feed.labels
-        # One row more than there are steps: the last step prepares a batch that nobody learns from.
+        # One row more than there are steps: the last step prepares a batch that is not learned from.
         self.order = torch.zeros(feed.steps + 1, feed.batch_size // world(), dtype=torch.long, device=feed.device)
 
     @contextmanager

@@ -16,8 +16,8 @@ from fastapi import FastAPI
 from gcab.classifier.learner import ContinualClassifier
 from gcab.classifier.model_folder import ModelFolder
 from gcab.serve.app import make_app
-from gcab.serve.gate import Gate
 from gcab.serve.limits import Limits
+from gcab.serve.middleware import Middleware
 from gcab.serve.security import Door
 from gcab.serve.served import Inference
 from gcab.serve.service import Service
@@ -92,9 +92,9 @@ def serving(
     folder: Path, limits: Limits | None = None, door: Door | None = None, allow_teach: bool = False
 ) -> Iterator[Client]:
     service = Service(folder, Inference(device="cpu"), limits or Limits(), allow_teach)
-    gate = make_app(service, door or Door())
+    middleware = make_app(service, door or Door())
     with asyncio.Runner() as runner:
-        opened = started(gate)
+        opened = started(middleware)
         client = runner.run(opened.__aenter__())
         try:
             yield Client(runner, client, service)
@@ -103,10 +103,10 @@ def serving(
 
 
 @asynccontextmanager
-async def started(gate: Gate) -> AsyncIterator[httpx.AsyncClient]:
-    api = gate.app
+async def started(middleware: Middleware) -> AsyncIterator[httpx.AsyncClient]:
+    api = middleware.app
     assert isinstance(api, FastAPI)
     async with api.router.lifespan_context(api):
-        transport = httpx.ASGITransport(app=gate)
+        transport = httpx.ASGITransport(app=middleware)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=LIMIT) as client:
             yield client

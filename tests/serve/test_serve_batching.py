@@ -16,9 +16,9 @@ from torch import Tensor
 
 from gcab.errors import GcabError
 from gcab.serve.batching import Batcher
-from gcab.serve.gate import Gate
 from gcab.serve.limits import Limits, RequestError, in_mebi
 from gcab.serve.metrics import Metrics
+from gcab.serve.middleware import Middleware
 from gcab.serve.security import Door
 from gcab.serve.served import Inference, Scores, ServedModel
 from gcab.serve.service import Service
@@ -249,8 +249,10 @@ async def receive_from(parts: list[dict[str, Any]], seconds: float) -> dict[str,
     return parts.pop(0) if parts else {"type": "http.disconnect"}
 
 
-def answer_to(gate: Gate, parts: list[dict[str, Any]], seconds: float, path: str = "/predict") -> tuple[int, bytes]:
-    """What a gate sends for a body that arrives part by part."""
+def answer_to(
+    middleware: Middleware, parts: list[dict[str, Any]], seconds: float, path: str = "/predict"
+) -> tuple[int, bytes]:
+    """What the middleware sends for a body that arrives part by part."""
     sent: list[Any] = []
 
     async def receive() -> Any:
@@ -269,12 +271,12 @@ def answer_to(gate: Gate, parts: list[dict[str, Any]], seconds: float, path: str
         "query_string": b"",
         "headers": headers,
     }
-    asyncio.run(gate(scope, receive, send))
+    asyncio.run(middleware(scope, receive, send))
     return (sent[0]["status"], sent[1]["body"]) if sent else (0, b"")
 
 
-def reader(limits: Limits) -> Gate:
-    """A gate around an application that only reads."""
+def reader(limits: Limits) -> Middleware:
+    """The middleware around an application that only reads."""
 
     async def app(_: Any, receive: Any, send: Any) -> None:
         while (message := await receive()).get("more_body"):
@@ -286,7 +288,7 @@ def reader(limits: Limits) -> Gate:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    return Gate(app, Door(), limits, Metrics())
+    return Middleware(app, Door(), limits, Metrics())
 
 
 def part(size: int, more: bool = True) -> dict[str, Any]:
@@ -294,38 +296,38 @@ def part(size: int, more: bool = True) -> dict[str, Any]:
 
 
 def test_slow_bodies_end() -> None:
-    gate = reader(Limits(body_seconds=0.05))
-    status, body = answer_to(gate, [part(1) for _ in range(1000)], 0.02)
+    middleware = reader(Limits(body_seconds=0.05))
+    status, body = answer_to(middleware, [part(1) for _ in range(1000)], 0.02)
     assert (status, b"too long to arrive" in body) == (408, True)
-    assert answer_to(gate, [part(1), part(1, more=False)], 0) == (200, b"")
-    assert gate.buffered == 0
+    assert answer_to(middleware, [part(1), part(1, more=False)], 0) == (200, b"")
+    assert middleware.buffered == 0
 
 
 def test_the_bodies_of_all_requests_have_a_limit() -> None:
-    gate = reader(Limits(buffered_bytes=10))
-    gate.buffered = 8
-    status, body = answer_to(gate, [part(2), part(1)], 0)
+    middleware = reader(Limits(buffered_bytes=10))
+    middleware.buffered = 8
+    status, body = answer_to(middleware, [part(2), part(1)], 0)
     assert (status, b"too many large requests" in body) == (429, True)
-    assert answer_to(gate, [part(2, more=False)], 0)[0] == 200
-    assert gate.buffered == 8
+    assert answer_to(middleware, [part(2, more=False)], 0)[0] == 200
+    assert middleware.buffered == 8
 
 
 def test_a_zip_may_be_larger_than_images() -> None:
-    gate = reader(Limits(body_bytes=2, archive_bytes=5))
-    assert answer_to(gate, [part(5, more=False)], 0, "/teach")[0] == 200
-    assert answer_to(gate, [part(6, more=False)], 0, "/teach")[0] == 413
-    assert answer_to(gate, [part(3, more=False)], 0)[0] == 413
+    middleware = reader(Limits(body_bytes=2, archive_bytes=5))
+    assert answer_to(middleware, [part(5, more=False)], 0, "/teach")[0] == 200
+    assert answer_to(middleware, [part(6, more=False)], 0, "/teach")[0] == 413
+    assert answer_to(middleware, [part(3, more=False)], 0)[0] == 413
 
 
 def test_a_client_that_leaves_is_counted_and_not_answered() -> None:
-    gate = reader(Limits())
-    assert answer_to(gate, [part(1)], 0) == (0, b"")
-    assert gate.metrics.requests["other", "POST", 499] == 1
-    assert gate.metrics.under_way == gate.buffered == 0
+    middleware = reader(Limits())
+    assert answer_to(middleware, [part(1)], 0) == (0, b"")
+    assert middleware.metrics.requests["other", "POST", 499] == 1
+    assert middleware.metrics.under_way == middleware.buffered == 0
 
 
 def test_a_client_that_does_not_read() -> None:
-    gate = reader(Limits(answer_seconds=0.05))
+    middleware = reader(Limits(answer_seconds=0.05))
 
     async def stuck(_: Any) -> None:
         await asyncio.sleep(60)
@@ -334,8 +336,8 @@ def test_a_client_that_does_not_read() -> None:
         return part(1, more=False)
 
     scope = {"type": "http", "method": "POST", "http_version": "1.1", "path": "/", "query_string": b"", "headers": HOST}
-    asyncio.run(gate(scope, receive, stuck))
-    assert gate.metrics.under_way == 0
+    asyncio.run(middleware(scope, receive, stuck))
+    assert middleware.metrics.under_way == 0
 
 
 def test_an_answer_that_takes_too_long(folder: Path) -> None:

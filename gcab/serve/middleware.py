@@ -20,8 +20,8 @@ UNLIMITED = frozenset(("/healthz", "/metrics"))  # they must answer above all wh
 INTERNAL = "the server made a mistake: try again, and tell whoever runs it if it stays."
 
 
-class Gate:
-    """ASGI middleware."""
+class Middleware:
+    """Admits a request, bounds its body and its time, and counts how it ended."""
 
     def __init__(
         self, app: ASGIApp, door: Door, limits: Limits, metrics: Metrics, routes: Collection[str] = frozenset()
@@ -45,7 +45,7 @@ class Gate:
             await self.app(scope, body.receive, answer.send)
         except RequestError as refused:
             await answer.refuse(refused)
-        except (ClientDisconnect, TimeoutError):  # nobody is left to hear more
+        except (ClientDisconnect, TimeoutError):  # the client is gone
             answer.status = answer.status or 499
         except Exception:
             logging.getLogger("gcab.serve").exception("a request failed")
@@ -72,11 +72,11 @@ class Gate:
 class Body:
     """Counts what arrives instead of believing what was announced, and does not wait for ever."""
 
-    def __init__(self, receive: Receive, gate: Gate, path: str) -> None:
-        self._receive, self._gate = receive, gate
-        self.limit = gate.limits.archive_bytes if path == "/teach" else gate.limits.body_bytes
+    def __init__(self, receive: Receive, middleware: Middleware, path: str) -> None:
+        self._receive, self._middleware = receive, middleware
+        self.limit = middleware.limits.archive_bytes if path == "/teach" else middleware.limits.body_bytes
         self.size, self.complete = 0, False
-        self.deadline = time.monotonic() + gate.limits.body_seconds
+        self.deadline = time.monotonic() + middleware.limits.body_seconds
 
     async def receive(self) -> Message:
         if self.complete:  # from here on the application only waits for the client to go away
@@ -89,10 +89,10 @@ class Body:
         self.complete = not message.get("more_body", False)
         count = len(message.get("body", b""))
         self.size += count
-        self._gate.buffered += count
+        self._middleware.buffered += count
         if self.size > self.limit:
             raise RequestError(413, f"the request is larger than {in_mebi(self.limit)}: send less at a time.")
-        if self._gate.buffered > self._gate.limits.buffered_bytes:
+        if self._middleware.buffered > self._middleware.limits.buffered_bytes:
             raise busy("too many large requests at once: try again in a moment.")
         return message
 
