@@ -4,6 +4,7 @@ from gcab.data.idx import Idx, idx_dataset
 
 FASHION = Idx(
     "fashion-mnist",
+    "FashionMNIST",
     "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
     ("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"),
     {

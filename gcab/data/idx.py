@@ -29,13 +29,14 @@ class Idx:
     """One data set of idx files: its classes, where it is published, and the md5 of each gzipped file."""
 
     name: str
+    folder: str  # that torchvision makes for it
     address: str
     classes: tuple[str, ...]
     sums: Mapping[str, str]
 
 
 def load(root: Path | None, split: Split, size: int, source: Idx) -> ImageSet:
-    """Read one split from the four files of a folder, or of `raw` in it, as torchvision leaves them."""
+    """Read one split from the four files of a folder, or where torchvision leaves them in it."""
     folder = existing_folder(root, source.name)
     which = "train" if split == "train" else "t10k"
     images = _array(folder, f"{which}-images-idx3-ubyte", 3, source)
@@ -65,7 +66,8 @@ def _array(folder: Path, name: str, dimensions: int, source: Idx) -> NDArray[np.
 def _read(folder: Path, name: str, source: Idx) -> tuple[Path, bytes]:
     """The gzipped file as it was published, or the unpacked one, whose sum nobody publishes."""
     names = (f"{name}.gz", name, name.replace("-idx", ".idx"))  # a dot where it was unpacked by some programs
-    found = [place / each for place in (folder, folder / "raw") for each in names if (place / each).is_file()]
+    places = (folder, folder / "raw", folder / source.folder / "raw")
+    found = [place / each for place in places for each in names if (place / each).is_file()]
     if not found:
         raise GcabError(f"'{folder}' lacks {name}.gz: fetch {source.address}{name}.gz into it.")
     written = found[0].read_bytes()
@@ -85,7 +87,7 @@ def idx_dataset(source: Idx, title: str, mean: float, std: float, flip: bool) ->
     return Dataset(
         name=source.name,
         summary=f"{title}: 70,000 grey images of 28x28 pixels",
-        needs="the four idx files, gzipped or not, in DIR or DIR/raw",
+        needs=f"the four idx files, gzipped or not, in DIR, DIR/raw or DIR/{source.folder}/raw",
         address=source.address,
         classes=10,
         size=28,

@@ -4,6 +4,7 @@ from gcab.data.idx import Idx, idx_dataset
 
 MNIST = Idx(
     "mnist",
+    "MNIST",
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
     tuple("0123456789"),
     {

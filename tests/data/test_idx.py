@@ -39,7 +39,7 @@ def write(folder: Path, zipped: bool, files: dict[str, bytes] = FILES) -> Idx:
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-@pytest.mark.parametrize("place", ["", "raw"])
+@pytest.mark.parametrize("place", ["", "raw", "MNIST/raw"])
 def test_gzipped_or_not_here_or_in_raw(tmp_path: Path, zipped: bool, place: str) -> None:
     source = write(tmp_path / place, zipped)
     train, test = (load(tmp_path, split, 2, source) for split in ("train", "test"))
