@@ -14,12 +14,11 @@ from statistics import median_low
 import torch
 from torch import Tensor
 
-from gcab.data.arrays import natural_size
+from gcab.data.arrays import SAMPLE, short_side
 from gcab.data.decode import read_image
 from gcab.errors import GcabError
 
 NAMED = 5  # unreadable photos that a sentence names
-SAMPLE = 25  # photos that decide on the size
 
 
 @dataclass(frozen=True)
@@ -62,17 +61,17 @@ class Photos:
         return cls(pixels, labels, unreadable, kept)
 
 
-def common_size(files: Sequence[Path]) -> int:
-    """The size that suits most photos, judged by a few of them from all classes."""
-    sizes = []
+def usual_side(files: Sequence[Path]) -> int:
+    """The short side of most photos in pixels, judged by a few of them from all classes."""
+    sides = []
     for file in (*files[:: max(1, len(files) // SAMPLE)], *files):
         with suppress(GcabError):
-            sizes.append(natural_size([file]))
-        if len(sizes) == min(SAMPLE, len(files)):
+            sides.append(short_side(file))
+        if len(sides) == min(SAMPLE, len(files)):
             break
-    if not sizes:
+    if not sides:
         raise GcabError(f"not one of {len(files)} photos can be read: check that they are images.")
-    return median_low(sizes)
+    return median_low(sides)
 
 
 def refusal(unreadable: Sequence[str], total: int) -> str:

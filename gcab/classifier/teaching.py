@@ -20,10 +20,11 @@ from gcab.classifier.learner import ContinualClassifier, Taught
 from gcab.classifier.lesson import Lesson
 from gcab.classifier.model_folder import ModelFolder, require_steps
 from gcab.classifier.overview import encoder_name
-from gcab.classifier.photos import Photos, common_size
+from gcab.classifier.photos import Photos, usual_side
 from gcab.classifier.presets import ENCODERS, is_pretrained, own_size
 from gcab.classifier.unsure import Unsure, least_sure
 from gcab.config import leaves
+from gcab.data.arrays import suitable_size
 from gcab.data.folder import labelled_files
 from gcab.data.labels import labelled_by, require_folder
 from gcab.errors import GcabError
@@ -127,7 +128,7 @@ def new_learner(files: Sequence[Path], wishes: Wishes) -> ContinualClassifier:
     return ContinualClassifier(
         wishes.get("method"),
         encoder=encoder,
-        image_size=wishes.get("size") or own_size(encoder) or common_size(files),
+        image_size=wishes.get("size") or own_size(encoder) or suitable_size(usual_side(files)),
         recipe=wishes.get("recipe") or "plain",
         epochs=wishes.get("epochs"),
         seed=1 if seed is None else seed,
@@ -191,6 +192,7 @@ class Teaching:
     ) -> None:
         require_others(learner, photos)
         self.folder, self.learner, self.progress = folder, learner, progress
+        self.sized = bool(learner.taught or wishes.get("size") or own_size(wishes.get("encoder") or "tiny"))
         self.share, self.give_up = wishes.get("held_out", HELD_OUT), wishes.get("give_up", False)
         self.skipped, self.before, self.files = photos.unreadable, learner.taught, photos.files
         self.lesson = learner.lesson(photos.pixels, photos.labels, self.share, wishes.get("patience"))
@@ -254,6 +256,9 @@ class Teaching:
             self.note("no class has five photos: none is held out, so the accuracy stays unknown")
         elif material.too_small:
             self.note(f"too few photos to hold one out: {', '.join(material.too_small)}")
+        size = lesson.config.scenario.image_size
+        if not self.sized and (side := usual_side(self.files)) != size:
+            self.note(f"most photos are {side} pixels wide: the model will look at {size} x {size} (--size N: at more)")
         if lesson.scope:
             self.note(lesson.scope)
         if lesson.epochs:
@@ -267,7 +272,7 @@ class Teaching:
                 "images": len(material.train.labels),
                 "held_out": 0 if held_out is None else len(held_out.labels),
                 "epochs": lesson.planned,
-                "image_size": lesson.config.scenario.image_size,
+                "image_size": size,
                 "device": str(lesson.device),
                 "estimated_seconds": round(lesson.estimate() + self.ending_seconds, 3),
             }

@@ -1,7 +1,9 @@
 """Images as people hold them in Python, turned into the bytes everything else works on."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median_low
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,9 @@ from torch import Tensor
 
 from gcab.data.decode import from_pil, image_dimensions, read_image, resized
 from gcab.errors import GcabError
+
+SIZES = (8, 16, 32, 64)  # pixels; the eye sees at 16 or 32, to which these shrink evenly; larger ones gained nothing
+SAMPLE = 25  # images that decide on a size
 
 Images = Any  # a batch as numpy array or tensor, a sequence of PIL images, arrays or paths, or (to learn) a folder
 
@@ -39,14 +44,23 @@ def as_images(images: Images, size: int) -> Tensor:
 
 
 def natural_size(images: Images) -> int:
-    """A square size that suits the images: their short side, to the next multiple of 8, from 8 to 64 pixels."""
-    first = as_batch(images)[0]
-    if isinstance(first, str | Path):
-        shape: Sequence[int] = image_dimensions(Path(first))
+    """A square size that suits the images, judged by a few of them."""
+    batch = as_batch(images)
+    return suitable_size(median_low([short_side(image) for image in batch[:: max(1, len(batch) // SAMPLE)]]))
+
+
+def short_side(image: Any) -> int:
+    """In pixels, of an array, a picture or a file, of which no pixel is decoded."""
+    if isinstance(image, str | Path):
+        shape: Sequence[int] = image_dimensions(Path(image))
     else:
-        shape = first.size if isinstance(first, Image.Image) else np.shape(first)
-    side = min((part for part in shape if part not in (1, 3)), default=8)
-    return int(min(64, max(8, 8 * round(side / 8))))
+        shape = image.size if isinstance(image, Image.Image) else np.shape(image)
+    return min((part for part in shape if part not in (1, 3)), default=min(SIZES))
+
+
+def suitable_size(side: int) -> int:
+    """The size for images with this short side: of those there are, the nearest in proportion."""
+    return min(SIZES, key=lambda size: abs(math.log(size / max(1, side))))
 
 
 def _one(image: Any, index: int, size: int) -> Tensor:

@@ -15,6 +15,7 @@ HEADS, STATISTICS, EYE = "heads", "statistics", "eye"
 # What honest opinions weigh (chosen on held-out images of CIFAR-100): heads and statistics see with the same encoder.
 SHARES = {HEADS: 0.75, STATISTICS: 0.4, EYE: 1.0}
 SAYS = (0.0, 0.25, 0.5, 1.0)  # of what the network's opinions weigh, as far as they are on trial
+SURE = 2.0  # standard errors by which the network has to gain, image by image, to have a say
 SUREST, HALVINGS = 1e3, 60  # the largest inverse temperature in units of 1 / deviation, and steps of the search
 
 
@@ -60,17 +61,18 @@ class Referee(nn.Module):
     def try_network(self, opinions: Mapping[str, Tensor], labels: Tensor) -> float:
         """Let heads and statistics have no more say beside the eye than helps with these images; returns their share.
 
-        All classes count the same, however many images they have; of shares that do as well the smallest is taken.
+        All classes count the same, however many images they have. A gain that chance would explain is none, and of
+        shares that do as well the smallest is taken.
         """
         weights, labels = self.weights.clone(), labels.to(self.weights.device)
         network = torch.tensor([name != EYE for name in self.opinions], device=weights.device)
-        counts = labels.bincount()
-        accuracies = []
+        each, right = 1 / labels.bincount()[labels].double(), list[Tensor]()
         for say in SAYS:
             self.weights.copy_(torch.where(network, say * weights, weights))
-            right = labels[self(opinions).argmax(dim=1) == labels].bincount(minlength=len(counts))
-            accuracies.append(float((right / counts.clamp_min(1)).sum()))
-        best = SAYS[accuracies.index(max(accuracies))]
+            right.append((self(opinions).argmax(dim=1) == labels) * each)
+        gains = [now - right[0] for now in right]
+        sure = [float(gain.sum()) if gain.sum() >= SURE * gain.square().sum().sqrt() else 0.0 for gain in gains]
+        best = SAYS[sure.index(max(sure))]
         self.weights.copy_(torch.where(network, best * weights, weights))
         return best
 

@@ -161,3 +161,14 @@ def test_on_trial_every_class_counts_the_same() -> None:
     network = 3 * torch.nn.functional.one_hot(torch.zeros_like(labels), 5).float()  # calls everything class 0
     assert right(referee({HEADS: network, EYE: eye}), labels) > right(eye, labels)
     assert referee.try_network({HEADS: network, EYE: eye}, labels) == 0.0
+
+
+@pytest.mark.parametrize(("fixed", "say"), [(1, 0.0), (3, 0.0), (5, 0.5)])
+def test_a_gain_that_chance_would_explain_is_none(fixed: int, say: float) -> None:
+    """The network rights so many of the eye's errors and makes none of its own: 2 standard errors are 4 of them."""
+    referee = Referee((HEADS, EYE))
+    referee.weights.fill_(1.0)
+    labels = torch.arange(100) % 5
+    own, wrong = torch.nn.functional.one_hot(labels, 5).float(), (torch.arange(100) < fixed)[:, None]
+    eye, network = torch.where(wrong, own.roll(1, dims=1), own), 3 * own * wrong
+    assert referee.try_network({HEADS: network, EYE: eye}, labels) == say

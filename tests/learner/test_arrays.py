@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from gcab.data.arrays import as_images, natural_size
+from gcab.data.arrays import as_images, natural_size, suitable_size
 from gcab.errors import GcabError
 
 COLOUR = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 3), dtype=np.uint8)  # (n, H, W, 3)
@@ -108,7 +108,15 @@ def test_a_size_that_suits_the_images(shape: tuple[int, ...], size: int) -> None
 
 
 def test_a_size_that_suits_pictures() -> None:
-    assert natural_size([Image.new("RGB", (50, 41))]) == 40
+    assert natural_size([Image.new("RGB", (50, 41))]) == 32
+    assert natural_size([Image.new("RGB", (50, side)) for side in (9, 9, 47, 48, 49)]) == 64  # most of them
+
+
+@pytest.mark.parametrize(
+    ("sides", "size"), [((0, 8, 11), 8), ((12, 16, 22), 16), ((23, 28, 32, 40, 45), 32), ((46, 64, 84, 500), 64)]
+)
+def test_sizes_are_few_and_near(sides: tuple[int, ...], size: int) -> None:
+    assert {suitable_size(side) for side in sides} == {size}
 
 
 @pytest.mark.parametrize(

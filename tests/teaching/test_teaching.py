@@ -495,8 +495,9 @@ def test_the_size_is_that_of_most_photos_that_can_be_read(photos: Path, tmp_path
     large = make_photos(tmp_path / "large", WEEK1, count=3, side=24)
     (large / "circle" / "000.png").write_bytes(b"noise")
     Image.new("RGB", (8, 8)).save(large / "circle" / "001.png")
-    learn(tmp_path / "m", large, skip_unreadable=True, epochs=1)
-    assert ContinualClassifier.load(tmp_path / "m").image_size == 24
+    seen = events(tmp_path / "m", large, skip_unreadable=True, epochs=1)
+    assert ContinualClassifier.load(tmp_path / "m").image_size == 32
+    assert "most photos are 24 pixels wide: the model will look at 32 x 32 (--size N: at more)" in notes(seen)
     learn(tmp_path / "n", photos / "week1", size=16, epochs=1)
     assert ContinualClassifier.load(tmp_path / "n").image_size == 16
 
