@@ -313,7 +313,7 @@ class Gcab(Method):
 
     def normalised(self, images: Tensor) -> Iterator[Tensor]:
         """Images as bytes in parts that the network can take."""
-        device = self.statistics.means.device
+        device = self.network.gate_in.used.device
         return (self.setting.normalise(part.to(device)) for part in images.split(500))
 
     def predict(self, images: Tensor) -> Tensor:

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from gcab.errors import GcabError
+from gcab.model.exact import Exact
 from gcab.model.rows import drop_row
 from gcab.model.triangle import unpacked
 
@@ -28,7 +29,7 @@ class Sums(NamedTuple):
     counts: Tensor  # (classes,) int64
 
 
-class ExactRidge(nn.Module):
+class ExactRidge(Exact):
     """Ridge regression from features to classes, out of sums that forget nothing: min Σ |W x + b - y|² + r n |W|².
 
     The sums of all tasks are those of training on everything at once, and what was added can be taken away again.
