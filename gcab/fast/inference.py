@@ -55,8 +55,9 @@ def fast_predictor(method: "Method", bfloat16: bool = False, compile_blocks: boo
     predict = method.eval().predictor()
     module = predict if isinstance(predict, nn.Module) else method
     predict = with_views(predict, method.setting, views)
-    on_host = any(getattr(part, "on_host", False) for part in method.modules())  # which no CUDA graph can record
-    if next(iter(method.state_dict().values())).is_cuda and not on_host:
+    if any(getattr(part, "on_host", False) for part in method.modules()):  # nothing can compile or record its graph
+        return partial(predicted, predict, bfloat16)
+    if method.device.type == "cuda":
         return Recorded(predict, module, bfloat16, compile_blocks)
     return partial(predicted, torch.compile(predict, dynamic=True) if compile_blocks else predict, bfloat16)
 

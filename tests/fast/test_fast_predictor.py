@@ -9,7 +9,7 @@ import torch
 from gcab.config import resolve
 from gcab.data.tasks import Task, TaskImages
 from gcab.errors import GcabError
-from gcab.fast.inference import LARGEST, fast_predictor
+from gcab.fast.inference import LARGEST, Recorded, fast_predictor
 from gcab.methods.gcab import Gcab
 from gcab.methods.method import Method, grow
 from gcab.profiles import PROFILES
@@ -45,6 +45,7 @@ def error(found: torch.Tensor, expected: torch.Tensor) -> float:
 def test_fast_predictions_are_those_of_predict(name: str, profile: str, device: str) -> None:
     method = learned(name, profile, device)
     exact, low = fast_predictor(method), fast_predictor(method, bfloat16=True)
+    assert isinstance(exact, Recorded) == (device == "cuda")
     for count in (1, 3, 16):
         images = torch.randn(count, 3, 8, 8, generator=torch.Generator().manual_seed(count)).to(device)
         with torch.inference_mode():
