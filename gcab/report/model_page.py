@@ -16,17 +16,40 @@ from gcab.version import VERSION
 
 GAP = 10.0  # points between confidence and accuracy from which a warning is due
 FALLEN = 15.0  # points that a lesson may lose without one
+POOR = 50.0  # per cent right, below which a lesson has ended badly
 
 Facts = Mapping[str, Any]  # `gcab.classifier.overview.overview`, with "history", "confusion" and "parts"
 Measured = Mapping[str, Any]  # `gcab.classifier.testing.measure`
 
 
 def write_model_page(facts: Facts, measured: Measured | None, out: Path) -> Path:
-    """Fill the template with what there is and write it where asked."""
-    template = resources.files("gcab.report")
-    page = Template(template.joinpath("model.html").read_text("utf-8")).substitute(
+    """A file of its own, where asked."""
+    page = filled(
+        "model.html",
         title=escape(Path(facts["model"]).name),
-        style=template.joinpath("style.css").read_text("utf-8"),
+        style=look(),
+        content=model_content(facts, measured),
+        date=date_of(datetime.now(UTC).timestamp()),
+        version=VERSION,
+    )
+    write_bytes(out, page.encode())
+    return out
+
+
+def look() -> str:
+    """The style sheet of all pages."""
+    return resources.files("gcab.report").joinpath("style.css").read_text("utf-8")
+
+
+def filled(template: str, **values: str) -> str:
+    """A template with what there is; texts are escaped before."""
+    return Template(resources.files("gcab.report").joinpath(template).read_text("utf-8")).substitute(values)
+
+
+def model_content(facts: Facts, measured: Measured | None = None) -> str:
+    """All there is to say about a model, as HTML for a page that may have more on it."""
+    return filled(
+        "model_content.html",
         lead=escape(_lead(facts, measured)),
         warnings="\n".join(f'<p class="warning">{escape(text)}</p>' for text in warnings_of(facts, measured)),
         cards="\n".join(_cards(facts, measured)),
@@ -38,11 +61,7 @@ def write_model_page(facts: Facts, measured: Measured | None, out: Path) -> Path
         least_sure="" if measured is None else _least_sure(measured),
         parts_table=_parts(facts, measured).html(),
         history_table=_history(facts["history"]).html(),
-        date=date_of(datetime.now(UTC).timestamp()),
-        version=VERSION,
     )
-    write_bytes(out, page.encode())
-    return out
 
 
 def estimate_now(facts: Facts) -> float | None:
@@ -57,9 +76,17 @@ def warnings_of(facts: Facts, measured: Measured | None) -> list[str]:
     """What nobody should overlook."""
     found = []
     for task in facts["tasks"][:-1]:
-        then, now = task["accuracy"], task["now"]
-        if then is not None and now is not None and then - now > FALLEN:
+        then, now, photos = task["accuracy"], task["now"], task["held_out"] or 0
+        if then is None or now is None:
+            continue
+        if (then * photos + 100) / (photos + 2) - now > FALLEN:  # as if of two photos more one had been right
             found.append(f"Lesson {task['index']} had {then:.0f} % when it was learned, and about {now:.0f} % now.")
+    last = facts["tasks"][-1] if facts["tasks"] else {"accuracy": None}
+    if last["accuracy"] is not None and last["accuracy"] < POOR:
+        found.append(
+            f"Lesson {last['index']} ended with {last['accuracy']:.0f} % of its held-out photos right: more photos of "
+            "its classes would help, or a pretrained encoder."
+        )
     if measured is not None and abs(measured["confidence"] - measured["accuracy"]) > GAP:
         found.append(
             f"The model is {measured['confidence']:.0f} % sure on average and right {measured['accuracy']:.0f} % of "
@@ -206,14 +233,18 @@ def _least_sure(measured: Measured) -> str:
 
 
 def _parts(facts: Facts, measured: Measured | None) -> Table:
-    alone = {} if measured is None else measured["parts"]
+    if measured is not None:
+        alone, column = dict(measured["parts"]), "alone"
+        note = "Alone: what a part would reach on these photos if it decided without the others."
+    else:
+        alone = {part["knows"]: part["alone"] for part in facts["parts"] if part["alone"] is not None}
+        column = "alone, estimated"
+        note = (
+            "Alone: what a part should reach if it decided without the others. Sums tell it of the eye, photos of all."
+        )
     rows = [[part["part"], f"{part['bytes']:,}", percent(alone.pop(part["knows"], None))] for part in facts["parts"]]
     rows += [[name, NOTHING, percent(value)] for name, value in alone.items()]
-    note = (
-        "" if measured is None else "Alone: what a part would reach on these photos if it decided without the others."
-    )
-    columns = ["part", "bytes", *([] if measured is None else ["alone"])]
-    return Table("Parts", columns, [row[: len(columns)] for row in rows], note)
+    return Table("Parts", ["part", "bytes", column], rows, note)
 
 
 def _history(events: Sequence[Mapping[str, Any]]) -> Table:

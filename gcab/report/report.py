@@ -166,7 +166,7 @@ def figure_section(name: str, title: str, caption: str, figure: "Figure") -> str
     width = int(96 * figure.get_figwidth())  # CSS pixels: never enlarged beyond its own size
     return (
         f'<section id="{name}"><h2>{escape(title)}</h2><figure>'
-        f'<img alt="{escape(title)}" style="max-width:{width}px" src="data:{media};base64,{data}">'
+        f'<img alt="{escape(title)}" width="{width}" src="data:{media};base64,{data}">'
         f"<figcaption>{escape(caption)}</figcaption></figure></section>"
     )
 
