@@ -24,11 +24,12 @@ def facts_of(path: str | Path) -> dict[str, Any]:
     """`overview` with the history, the confusion that the sums let expect, and the bytes of every part."""
     folder = ModelFolder(path)
     model = Classifier.load(path, "cpu")
+    confusion = estimated_confusion(model)
     return {
         **overview(path),
         "history": history(folder.description()),
-        "confusion": estimated_confusion(model),
-        "parts": parts_of(model),
+        "confusion": confusion,
+        "parts": parts_of(model, confusion),
     }
 
 
@@ -39,10 +40,15 @@ def estimated_confusion(model: Classifier) -> list[list[float]] | None:
     return found
 
 
-def parts_of(model: Classifier) -> list[dict[str, Any]]:
-    """The bytes of each part, and the opinion it is asked for."""
+def parts_of(model: Classifier, confusion: list[list[float]] | None) -> list[dict[str, Any]]:
+    """The bytes of each part, the opinion it is asked for, and how often that should be right alone, in per cent."""
+    right = [row[place] for place, row in enumerate(confusion or ())]
+    alone = {EYE: sum(right) / len(right)} if right else {}
     sizes: dict[tuple[str, str], int] = {}
     for name, value in model.method.state_dict().items():
         known = next((told for begin, told in PARTS.items() if f"{name}.".startswith(f"{begin}.")), ("other", ""))
         sizes[known] = sizes.get(known, 0) + value.nbytes
-    return [{"part": part, "bytes": size, "knows": knows} for (part, knows), size in sizes.items()]
+    return [
+        {"part": part, "bytes": size, "knows": knows, "alone": alone.get(knows)}
+        for (part, knows), size in sizes.items()
+    ]

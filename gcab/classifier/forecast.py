@@ -42,13 +42,12 @@ def mean_over_classes(tasks: tuple[Task, ...], expected: list[float | None]) -> 
 
 def correction(method: Method, odds: Tensor, held_out: TaskImages, accuracy: float | None) -> float:
     """What the estimate of the log odds lacks for classes with held-out photos, one right and one wrong photo added."""
-    device, photos = next(iter(method.state_dict().values())).device, len(held_out.labels)
-    eye, right = method.parts().get(EYE), 1
+    eye, right, photos = method.parts().get(EYE), 1, len(held_out.labels)
     if eye is None and accuracy is not None:  # looking again would say the same
         right += round(accuracy / 100 * photos)
     else:
         for images, labels in zip(held_out.images.split(500), held_out.labels.split(500), strict=True):
-            ready = method.setting.normalise(images.to(device))
+            ready = method.setting.normalise(images.to(method.device))
             features = method.features(ready)
             logits = method.predict(ready) if eye is None or features is None else eye(ready, features)
             right += int((logits.argmax(dim=1).cpu() == labels).sum())

@@ -29,7 +29,7 @@ from gcab.classifier.history import change
 from gcab.classifier.housekeeping import forgotten, joined, known_place, place_of, renamed
 from gcab.classifier.lesson import Lesson, Material
 from gcab.classifier.logits import logits_of, share_right
-from gcab.classifier.model import Classifier, Knowledge, Label, Taught, as_of_now, on_device
+from gcab.classifier.model import Classifier, Knowledge, Label, Taught, as_of_now
 from gcab.classifier.photos import Photos
 from gcab.classifier.presets import (
     ENCODERS,
@@ -167,7 +167,7 @@ class ContinualClassifier(Classifier, ScikitHabits):
 
     def lesson_of(self, config: RunConfig, material: Material, patience: int | None) -> Lesson:
         """A lesson of material that is ready."""
-        method = on_device(build_method(config), self.device) if self._known is None else self._known.method
+        method = build_method(config).to(self.device) if self._known is None else self._known.method
         return Lesson(method, config, material, self.device, patience)
 
     def material(self, images: Images, labels: Labels, held_out: float) -> tuple[RunConfig, Material]:

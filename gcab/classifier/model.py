@@ -21,8 +21,6 @@ from gcab.data.tasks import Task
 from gcab.errors import GcabError
 from gcab.fast.inference import with_views
 from gcab.methods.method import Method
-from gcab.model.discriminant import ExactDiscriminant
-from gcab.model.statistics import ClassStatistics
 from gcab.parallel.devices import choose_device
 from gcab.runs.assemble import load_method, save_method
 from gcab.runs.model import digest_of
@@ -77,8 +75,7 @@ class Knowledge:
     @cached_property
     def predictor(self) -> Callable[[Tensor], Tensor]:
         """From normalised images to logits, made when it is first needed."""
-        kind = next(iter(self.method.state_dict().values())).device.type
-        with torch.autocast(kind, enabled=False):  # it outlives the caller's precision
+        with torch.autocast(self.method.device.type, enabled=False):  # it outlives the caller's precision
             return self.method.predictor()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -104,7 +101,7 @@ class Knowledge:
         entries = description.get("taught", [{"classes": task.classes} for task in tasks])
         calibration = description.get("calibration", Calibration().to_dict())
         return cls(
-            on_device(method, device),
+            method.to(device),
             config,
             tasks,
             tuple(description.get("labels", names)),
@@ -209,15 +206,6 @@ class Classifier:
     @classmethod
     def _of(cls, known: Knowledge, device: torch.device) -> Self:
         return cls(known, device)
-
-
-def on_device(method: Method, device: torch.device) -> Method:
-    """A method on its way to a device that can compute it: exact sums need double precision, which mps has not."""
-    if device.type == "mps" and any(isinstance(part, ExactDiscriminant | ClassStatistics) for part in method.modules()):
-        raise GcabError(
-            "the eye and the class statistics of this model need double precision, which mps has not: ask for cpu."
-        )
-    return method.to(device)
 
 
 def as_of_now(taught: Sequence[Taught], expected: Sequence[float | None]) -> tuple[Taught, ...]:

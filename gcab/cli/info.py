@@ -33,6 +33,7 @@ def show_overview(facts: dict[str, Any], console: Console) -> None:
     from gcab.classifier.audit import keeping
     from gcab.classifier.calibration import FEWEST
     from gcab.cli.lesson_display import amount, subjects
+    from gcab.report.model_page import estimate_now, warnings_of
 
     def known(value: Any, unit: str = "") -> str:
         return "-" if value is None else f"{value}{unit}"
@@ -80,6 +81,14 @@ def show_overview(facts: dict[str, Any], console: Console) -> None:
             console,
             "then: right among all classes when learned, on held-out photos; now ~: estimated, as those are gone",
         )
+    expected = estimate_now(facts)
+    if expected is not None and len(facts["tasks"]) > 1:
+        say(
+            console,
+            f"all classes: about {expected:.0f} % of new photos should be named right now (an estimate)",
+        )
+    for warning in warnings_of(facts, None):
+        say(console, f"warning: {warning}")
     if facts["capacity_left"]:
         say(
             console,
@@ -95,7 +104,7 @@ def show_overview(facts: dict[str, Any], console: Console) -> None:
             f"calibrated on {counted(calibration['images'], 'held-out photo')}{flags}; calibration error: {told}",
         )
     else:
-        say(console, "not calibrated: the last lesson held out no photos; nothing is flagged as unknown")
+        say(console, "nothing is flagged as unknown")
     say(console, f"size: {amount(facts['bytes']['model'])}, the whole folder {amount(facts['bytes']['folder'])}")
     images = facts["images"]
     if images["count"]:

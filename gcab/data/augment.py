@@ -15,6 +15,7 @@ from torch import Tensor
 from gcab.data.mixing import Boxes, Mixed, draw_boxes, mix
 from gcab.data.randaugment import STRONGEST, Layer, apply_layer, draw_layer, per_channel
 from gcab.errors import GcabError, unknown
+from gcab.model.exact import at, in_double
 
 Crop = Literal["pad", "resized", "none"]
 Channels = tuple[float, float, float]
@@ -61,9 +62,10 @@ class Augment:
         self.config, self.mean, self.std = config, mean, std
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Turn bytes (B, 3, H, W) into normalised float32; the generator lives on the images' device."""
+        """Turn bytes (B, 3, H, W) into normalised float32 where they are; the generator is where doubles can be."""
         batch, _, height, width = images.shape
-        return self.apply(images, self.draw(batch, height, width, generator))
+        choices = self.draw(batch, height, width, generator)
+        return at(self.apply(at(images, in_double(images.device)), choices), images.device)
 
     def draw(self, batch: int, height: int, width: int, generator: torch.Generator) -> Choices:
         """Decide everything that is random for a batch of images of one size."""

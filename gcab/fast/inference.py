@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import torch
@@ -58,14 +57,11 @@ def fast_predictor(method: "Method", bfloat16: bool = False, compile_blocks: boo
     predict = method.eval().predictor()
     module = predict if isinstance(predict, nn.Module) else method
     predict = with_views(predict, method.setting, views)
-    on_host = any(getattr(part, "on_host", False) for part in method.modules())  # which no CUDA graph can record
-    if on_gpu(method) and not on_host:
+    if any(getattr(part, "on_host", False) for part in method.modules()):  # nothing can compile or record its graph
+        return partial(predicted, predict, bfloat16)
+    if method.device.type == "cuda":
         return Recorded(predict, module, bfloat16, compile_blocks)
     return partial(predicted, torch.compile(predict, dynamic=True) if compile_blocks else predict, bfloat16)
-
-
-def on_gpu(module: nn.Module) -> bool:
-    return any(tensor.is_cuda for tensor in chain(module.parameters(), module.buffers()))
 
 
 @torch.inference_mode()

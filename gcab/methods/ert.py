@@ -15,6 +15,7 @@ from gcab.methods.card import Card, Compass
 from gcab.methods.method import cross_entropy, losses
 from gcab.methods.rehearsal import Replayed, ReplayedOptions
 from gcab.methods.space import Between, OneOf, space
+from gcab.model.exact import at, in_double
 from gcab.parallel.ranks import gathered
 
 SMALLEST_SCALE = 1e-3  # of a corrected task: below 0 it would turn its ranking round
@@ -90,8 +91,9 @@ class Ert(Replayed):
         """A reservoir that accepts image n as any does, and then chooses by scores whom it replaces."""
         memory = self.memory
         number = memory.fill(values)
-        drawn = torch.rand(len(number), dtype=torch.float64, device=number.device) * (number + 1)
-        accepted = (number >= memory.places) & (drawn < memory.places)
+        exact = in_double(number.device)
+        drawn = torch.rand(len(number), dtype=torch.float64, device=exact) * at(number + 1, exact)
+        accepted = (number >= memory.places) & at(drawn < memory.places, number.device)
         chosen = memory.choose(self.scores(), len(number))
         memory.enter(torch.where(accepted, chosen, memory.places), values)
 

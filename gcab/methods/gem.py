@@ -19,6 +19,7 @@ from gcab.methods.card import Card, Compass
 from gcab.methods.gradients import Gradients
 from gcab.methods.method import losses
 from gcab.methods.space import Between, space
+from gcab.model.exact import at, in_double
 from gcab.parallel.ranks import rows, world
 
 ITERATIONS, RESTART = 200, 25  # of the search for v, which is exact to rounding for a handful of tasks
@@ -109,9 +110,12 @@ class Gem(Agem):
     def projected(self, own: Tensor, references: Tensor) -> Tensor:
         lengths = references.norm(dim=1)
         unit = references / lengths.clamp_min(1e-30)[:, None]
-        gram = (unit @ unit.T).double() + self.options.ridge * torch.eye(len(unit), device=own.device)
-        v = least(gram, (unit @ own).double(), self.options.strength * lengths.double())
-        return own + v.float() @ unit
+        exact = in_double(own.device)
+        gram, along, lengths = (at(value, exact).double() for value in (unit @ unit.T, unit @ own, lengths))
+        v = least(
+            gram + self.options.ridge * torch.eye(len(unit), device=exact), along, self.options.strength * lengths
+        )
+        return own + at(v.float(), own.device) @ unit
 
 
 def least(p: Tensor, q: Tensor, lowest: Tensor) -> Tensor:

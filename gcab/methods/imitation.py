@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gcab.data.tasks import TaskImages
 from gcab.fast.folded import FoldedDecoder
+from gcab.model.exact import at
 from gcab.model.referee import EYE, HEADS, STATISTICS
 
 if TYPE_CHECKING:
@@ -30,14 +31,14 @@ def imitations(method: "Opinionated", held_out: TaskImages, labels: Sequence[int
     some = torch.linspace(0, len(held_out.labels) - 1, min(IMAGES, len(held_out.labels))).long()
     images, own = held_out.images[some], held_out.labels[some]
     tokens = torch.cat([method.features(part) for part in method.normalised(images)])
-    seen, ridge = method.eye.eye(images.to(tokens.device)), method.eye.ridge
+    seen, ridge = method.eye.seen(images), method.eye.ridge
     means, seen_means = method.statistics.means, ridge.sums.float() / ridge.counts.clamp_min(1)[:, None]
     heads = method.heads(FoldedDecoder(method.network))
     said = {name: [tokens.new_zeros(0, len(means))] for name in (HEADS, STATISTICS, EYE)}
     for label in labels:
-        moved = tokens + method.statistics.spread(means[label] - means[own]).to(tokens.dtype)
+        moved = tokens + method.statistics.spread(means[label] - means[own]).to(tokens)
         said[HEADS].append(heads.decide(moved).float())
         said[STATISTICS].append(method.statistics(moved))
-        said[EYE].append(ridge(seen + seen_means[label] - seen_means[own]))
+        said[EYE].append(at(ridge(seen + seen_means[label] - seen_means[own]), tokens.device))
     repeated = torch.tensor(labels, dtype=torch.long).repeat_interleave(len(own))
     return {name: torch.cat(parts) for name, parts in said.items()}, repeated

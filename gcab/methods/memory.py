@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from gcab.data.tasks import Replay, TaskImages
+from gcab.model.exact import at, in_double
 from gcab.parallel.ranks import gathered, rows, world
 
 
@@ -84,7 +85,8 @@ class Memory(nn.Module):
         """A uniform sample of the stream: number n of it takes a free place, or one of all n + 1 at random."""
         device, count = self.labels.device, len(values["labels"])
         number = self.seen + torch.arange(count, device=device)
-        drawn = (torch.rand(count, dtype=torch.float64, device=device) * (number + 1)).long()
+        exact = in_double(device)
+        drawn = at((torch.rand(count, dtype=torch.float64, device=exact) * at(number + 1, exact)).long(), device)
         self.enter(torch.where(number < self.places, number, drawn), values)
 
     def enter(self, slots: Tensor, values: Mapping[str, Tensor]) -> None:

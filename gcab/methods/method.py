@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -159,6 +160,11 @@ class Method(nn.Module, ABC):
     def counted(self) -> dict[str, list[int]]:
         """What happened how often in the training of each task, for its record."""
         return {}
+
+    @property
+    def device(self) -> torch.device:
+        """Where images go to: some of its tensors may be elsewhere, as sums in double precision are."""
+        return next(chain(self.parameters(), self.buffers())).device
 
     def memories(self) -> list[Memory]:
         """Every memory of training images in it."""

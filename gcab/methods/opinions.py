@@ -124,8 +124,7 @@ class Opinionated(Method):
 
     def normalised(self, images: Tensor) -> Iterator[Tensor]:
         """Images as bytes in parts that the network can take."""
-        device = self.statistics.means.device
-        return (self.setting.normalise(part.to(device)) for part in images.split(500))
+        return (self.setting.normalise(part.to(self.device)) for part in images.split(500))
 
     def features(self, images: Tensor) -> Tensor:
         return self.network.encoder(images)

@@ -96,7 +96,7 @@ class Rm(Replayed):
             for view in perturbed(images)
         ]
         votes = functional.one_hot(torch.stack(answers)).sum(dim=0)  # (n, classes)
-        return 1 - votes.amax(dim=1).double().cpu() / len(PERTURBATIONS)
+        return 1 - votes.amax(dim=1).cpu().double() / len(PERTURBATIONS)
 
 
 def at_equal_steps(worth: Tensor, count: int) -> Tensor:

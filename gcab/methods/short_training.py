@@ -7,13 +7,14 @@ from torch import Tensor, nn
 
 from gcab.data.augment import Augment
 from gcab.data.tasks import Setting, TaskImages, Watch, ignore
+from gcab.model.exact import in_double
 
 
 def batches_of(
     data: TaskImages, batch_size: int, steps: int, setting: Setting, augment: Augment | None, device: torch.device
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """So many batches, epoch after epoch in another order; another view of an image each time, given `augment`."""
-    random = torch.Generator(device).manual_seed(int(torch.randint(2**62, ())))
+    random = torch.Generator(in_double(device)).manual_seed(int(torch.randint(2**62, ())))
     order = torch.empty(0, dtype=torch.long)
     for _ in range(steps):
         if not len(order):

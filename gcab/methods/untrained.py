@@ -50,7 +50,7 @@ class Untrained(Method):
         return {}
 
     def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:  # noqa: ARG002
-        device = self.statistics.means.device
+        device = next(self.encoder.parameters()).device
         parts = (self.setting.normalise(part.to(device)) for part in data.images.split(AT_ONCE))
         pooled = torch.cat([self.statistics.pool(self.features(part)) for part in parts])
         self.statistics.fit(pooled, data.labels.to(device))

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from gcab.errors import GcabError
+from gcab.model.exact import Exact
 from gcab.model.rows import drop_row
 from gcab.model.triangle import unpacked
 
@@ -31,7 +32,7 @@ class Sums(NamedTuple):
     counts: Tensor  # (classes,) int64
 
 
-class ExactDiscriminant(nn.Module):
+class ExactDiscriminant(Exact):
     """Linear discriminant analysis with a ridge, out of sums: log P(class | x), of normal classes with a common Σ.
 
     The sums of all tasks are those of training on everything at once, and what was added can be taken away again.

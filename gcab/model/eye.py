@@ -21,6 +21,7 @@ from torch.nn import functional
 
 from gcab.errors import GcabError
 from gcab.model.discriminant import ExactDiscriminant, Sums
+from gcab.model.exact import Exact, at
 from gcab.model.triangle import packed
 
 VERSION = 2  # of the filters and of all constants below: features of different versions must not be added
@@ -84,7 +85,7 @@ class Sight(nn.Module):
         return self(images)
 
 
-class Eye(Sight):
+class Eye(Exact, Sight):
     """From images to features; nothing in it is learned, and nothing of it is stored with a model."""
 
     def __init__(self, features: int, mirrored: bool = False) -> None:
@@ -189,11 +190,16 @@ class EyeClassifier(nn.Module):
     def forward(self, pixels: Tensor) -> Tensor:
         """Bytes (B, C, H, W) as any kind of number, to scores (B, classes): log-probabilities, but for a constant."""
         with in_full_precision(pixels.device):
-            return self.ridge(self.eye.unrounded(pixels))
+            features = self.eye.unrounded(at(pixels, self.eye.device))
+            return at(self.ridge(at(features, self.ridge.device)), pixels.device)
+
+    def seen(self, images: Tensor) -> Tensor:
+        """The features of images as bytes, where what was learned of others is."""
+        return at(self.eye(images.to(self.eye.device)), self.ridge.device)
 
     def sums(self, images: Tensor, labels: Tensor, watch: Watch = lambda _: None) -> "Sums":
         """What images as bytes add to all that was learned."""
-        return summed(self.eye, images, labels, len(self.ridge.counts), self.ridge.per_class, watch)
+        return summed(self, images, labels, watch)
 
     def taught(self, images: Tensor, labels: Tensor, watch: Watch = lambda _: None) -> ExactDiscriminant:
         """What it would know with these images, too; it does not change."""
@@ -224,7 +230,7 @@ class EyeClassifier(nn.Module):
         """
         if len(images) == int(self.ridge.counts[label]):
             return images
-        x = torch.cat([self.eye(part.to(self.eye.device)).double() for part in images.split(SUMMED)])
+        x = torch.cat([self.seen(part) for part in images.split(SUMMED)]).double()
         x, places = x.unique(dim=0, return_inverse=True)  # of equal images some may have been learned
         times = (torch.linalg.pinv(x @ x.T, hermitian=True) @ (x @ self.ridge.sums[label].double())).round().tolist()
         chosen = []
@@ -235,15 +241,17 @@ class EyeClassifier(nn.Module):
 
 
 @torch.no_grad()
-def summed(eye: Sight, images: Tensor, labels: Tensor, classes: int, per_class: bool, watch: Watch) -> Sums:
+def summed(classifier: EyeClassifier, images: Tensor, labels: Tensor, watch: Watch) -> Sums:
     """The sums of images (n, C, H, W) as bytes."""
-    device, size = eye.device, eye.features
-    groups = [labels == label for label in range(classes)] if per_class else [torch.ones_like(labels, dtype=torch.bool)]
+    ridge, at_once = classifier.ridge, classifier.eye.at_once
+    device, size, classes = ridge.device, ridge.features, len(ridge.counts)
+    apart = [labels == label for label in range(classes)]
+    groups = apart if ridge.per_class else [torch.ones_like(labels, dtype=torch.bool)]
     sums, grams, done = torch.zeros(classes, size, dtype=torch.float64, device=device), [], 0
     for group in groups:
         gram = torch.zeros(size, size, dtype=torch.float64, device=device)  # whole numbers below 2⁵³: exact
-        for some, theirs in zip(images[group].split(eye.at_once), labels[group].split(eye.at_once), strict=True):
-            x = eye(some.to(device)).double()
+        for some, theirs in zip(images[group].split(at_once), labels[group].split(at_once), strict=True):
+            x = classifier.seen(some).double()
             gram.addmm_(x.T, x)
             sums.index_add_(0, theirs.to(device), x)
             done += len(some)

@@ -90,4 +90,4 @@ class Gate(nn.Module):
 
     def capacity(self) -> float:
         """The share of units that finished tasks use."""
-        return float(self.used.double().mean())
+        return float(self.used.cpu().double().mean())

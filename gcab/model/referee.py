@@ -11,6 +11,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from gcab.model.exact import at, in_double
+
 HEADS, STATISTICS, EYE = "heads", "statistics", "eye"
 # What honest opinions weigh (chosen on held-out images of CIFAR-100): heads and statistics see with the same encoder.
 SHARES = {HEADS: 0.75, STATISTICS: 0.4, EYE: 1.0}
@@ -82,7 +84,8 @@ def inverse_temperature(logits: Tensor, labels: Tensor) -> float:
 
     One image more, whose true class is the strongest wrong one, keeps a faultless opinion from being infinitely sure.
     """
-    z, labels = logits.double(), labels.to(logits.device)
+    device = in_double(logits.device)
+    z, labels = at(logits, device).double(), at(labels, device)
     z = z - z.mean(dim=1, keepdim=True)
     wrong = z.scatter(1, labels[:, None], -torch.inf).max(dim=1).values
     targets = z.gather(1, labels[:, None]).squeeze(1) + wrong / len(z)

@@ -10,9 +10,10 @@ W = Σ (x - μ_c)(x - μ_c)ᵀ over the n images of all classes, Σ = W / n, shr
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
+from gcab.model.exact import Exact, at
 from gcab.model.rows import drop_row
 from gcab.model.triangle import packed, symmetric
 
@@ -20,7 +21,7 @@ GRID = 2  # cells per side: position matters, but not to the token
 RIDGE = 1e-3  # of the mean variance of a feature: how much a motion is drawn towards "nothing turned"
 
 
-class ClassStatistics(nn.Module):
+class ClassStatistics(Exact):
     """Gaussian classes with one covariance: log P(x | c) = x·Σ⁻¹μ_c - ½ μ_c·Σ⁻¹μ_c, but for what all classes share."""
 
     purposes: ClassVar[dict[str, str]] = {
@@ -70,7 +71,7 @@ class ClassStatistics(nn.Module):
     @torch.no_grad()
     def transport(self, before: Tensor, after: Tensor) -> None:
         """Move all classes as the encoder moved, judged by the pooled features of the same images before and after."""
-        motion = Motion(before.flatten(1), after.flatten(1))
+        motion = Motion(at(before, self.device).flatten(1), at(after, self.device).flatten(1))
         self.means.copy_(motion(self.means.flatten(1).double()).view_as(self.means))
         if self.pooled:  # W <- Mᵀ W M, and what the motion leaves unexplained
             moved = motion.turn.T @ symmetric(self.scatter) @ motion.turn
@@ -82,6 +83,7 @@ class ClassStatistics(nn.Module):
 
         Of a class learned before, the mean is that of all its images, and W gains what parts the old mean and the new.
         """
+        pooled, labels = at(pooled, self.device), at(labels, self.device)
         means, apart = self.means.clone(), list[Tensor]()
         for label in labels.unique().tolist():
             own, before = pooled[labels == label], 0 if known is None else int(known[label])
@@ -121,8 +123,9 @@ class ClassStatistics(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """log P(x | c) up to a constant of the image: (B, classes)."""
         # In double precision, which no autocast rounds: classes differ in the last digits of large numbers.
-        x = self.pool(features).flatten(1).double()
-        return functional.linear(x, self.weight.double(), self.bias.double()).float()
+        x = at(self.pool(features), self.device).flatten(1).double()
+        logits = functional.linear(x, self.weight.double(), self.bias.double()).float()
+        return at(logits, features.device)
 
     def nbytes(self) -> int:
         return sum(buffer.nbytes for buffer in self.buffers())

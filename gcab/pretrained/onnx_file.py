@@ -57,7 +57,6 @@ class OnnxEncoder(PretrainedEncoder):
     def summary_width(self) -> int:
         return self.shape.features
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def summary(self, images: Tensor) -> Tensor:
         if images.is_meta:  # operations are only counted
             return images.new_empty(len(images), self.shape.features)

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from gcab.report import model_figures
-from gcab.report.page import Opening, card, figure_section, write_page
+from gcab.report.page import Opening, card, content, figure_section, write_page
 from gcab.report.tables import MEGABYTE, NOTHING, Table
 
 GAP = 10.0  # points between confidence and accuracy from which a warning is due
 FALLEN = 15.0  # points that a lesson may lose without one
+POOR = 50.0  # per cent right, below which a lesson has ended badly
 
 Facts = Mapping[str, Any]  # `gcab.classifier.overview.overview`, with "history", "confusion" and "parts"
 Measured = Mapping[str, Any]  # `gcab.classifier.testing.measure`
@@ -18,10 +19,23 @@ Measured = Mapping[str, Any]  # `gcab.classifier.testing.measure`
 
 def write_model_page(facts: Facts, measured: Measured | None, out: Path) -> Path:
     """A page with what there is to say of a model, written where asked."""
+    return write_page(out, *opened(facts, measured), sections_of(facts, measured))
+
+
+def model_content(facts: Facts, measured: Measured | None = None) -> str:
+    """The same as HTML for a page that has more on it."""
+    return content(*opened(facts, measured), sections_of(facts, measured))
+
+
+def opened(facts: Facts, measured: Measured | None) -> tuple[Opening, str]:
+    """What the page begins with, and the template of what follows."""
     warnings = [escape(text) for text in warnings_of(facts, measured)]
     name = Path(facts["model"]).name
-    opening = Opening("gcab model", name, _lead(facts, measured), warnings, _cards(facts, measured))
-    sections = {
+    return Opening("gcab model", name, _lead(facts, measured), warnings, _cards(facts, measured)), "model.html"
+
+
+def sections_of(facts: Facts, measured: Measured | None) -> dict[str, str]:
+    return {
         "lessons_figure": _lessons_figure(facts, measured),
         "lessons_table": _lessons(facts, measured).html(),
         "confusion_figure": _confusion(facts, measured),
@@ -31,7 +45,6 @@ def write_model_page(facts: Facts, measured: Measured | None, out: Path) -> Path
         "parts_table": _parts(facts, measured).html(),
         "history_table": _history(facts["history"]).html(),
     }
-    return write_page(out, opening, "model.html", sections)
 
 
 def estimate_now(facts: Facts) -> float | None:
@@ -46,9 +59,17 @@ def warnings_of(facts: Facts, measured: Measured | None) -> list[str]:
     """What must not be overlooked."""
     found = []
     for task in facts["tasks"][:-1]:
-        then, now = task["accuracy"], task["now"]
-        if then is not None and now is not None and then - now > FALLEN:
+        then, now, photos = task["accuracy"], task["now"], task["held_out"] or 0
+        if then is None or now is None:
+            continue
+        if (then * photos + 100) / (photos + 2) - now > FALLEN:  # as if of two photos more one had been right
             found.append(f"Lesson {task['index']} had {then:.0f} % when it was learned, and about {now:.0f} % now.")
+    last = facts["tasks"][-1] if facts["tasks"] else {"accuracy": None}
+    if last["accuracy"] is not None and last["accuracy"] < POOR:
+        found.append(
+            f"Lesson {last['index']} ended with {last['accuracy']:.0f} % of its held-out photos right: more photos of "
+            "its classes would help, or a pretrained encoder."
+        )
     if measured is not None and abs(measured["confidence"] - measured["accuracy"]) > GAP:
         found.append(
             f"The model is {measured['confidence']:.0f} % sure on average and right {measured['accuracy']:.0f} % of "
@@ -195,14 +216,18 @@ def _least_sure(measured: Measured) -> str:
 
 
 def _parts(facts: Facts, measured: Measured | None) -> Table:
-    alone = {} if measured is None else measured["parts"]
+    if measured is not None:
+        alone, column = dict(measured["parts"]), "alone"
+        note = "Alone: what a part would reach on these photos if it decided without the others."
+    else:
+        alone = {part["knows"]: part["alone"] for part in facts["parts"] if part["alone"] is not None}
+        column = "alone, estimated"
+        note = (
+            "Alone: what a part should reach if it decided without the others. Sums tell it of the eye, photos of all."
+        )
     rows = [[part["part"], f"{part['bytes']:,}", percent(alone.pop(part["knows"], None))] for part in facts["parts"]]
     rows += [[name, NOTHING, percent(value)] for name, value in alone.items()]
-    note = (
-        "" if measured is None else "Alone: what a part would reach on these photos if it decided without the others."
-    )
-    columns = ["part", "bytes", *([] if measured is None else ["alone"])]
-    return Table("Parts", columns, [row[: len(columns)] for row in rows], note)
+    return Table("Parts", ["part", "bytes", column], rows, note)
 
 
 def _history(events: Sequence[Mapping[str, Any]]) -> Table:

@@ -31,20 +31,32 @@ class Opening(NamedTuple):
 
 
 def write_page(out: Path, opening: Opening, template: str, sections: Mapping[str, str]) -> Path:
-    """Fill the template of a page's sections, as HTML, put it into the frame that all pages share, and write it."""
+    """Put what a page says into the frame that all pages share, and write it."""
     page = Template(_read("page.html")).substitute(
-        style=_read("style.css"),
+        style=style(),
         kicker=escape(opening.kicker),
         title=escape(opening.title),
-        lead=escape(opening.lead),
-        warnings="\n".join(f'<p class="warning">{text}</p>' for text in opening.warnings),
-        cards="\n".join(opening.cards),
-        sections=Template(_read(template)).substitute(sections),
+        content=content(opening, template, sections),
         date=date_of(datetime.now(UTC).timestamp()),
         version=VERSION,
     )
     write_bytes(out, page.encode())
     return out
+
+
+def content(opening: Opening, template: str, sections: Mapping[str, str]) -> str:
+    """What a page says below its title, as HTML: the result, warnings, headline numbers, and a template of sections."""
+    return Template(_read("content.html")).substitute(
+        lead=escape(opening.lead),
+        warnings="\n".join(f'<p class="warning">{text}</p>' for text in opening.warnings),
+        cards="\n".join(opening.cards),
+        sections=Template(_read(template)).substitute(sections),
+    )
+
+
+def style() -> str:
+    """The style sheet of all pages."""
+    return _read("style.css")
 
 
 def _read(name: str) -> str:
@@ -71,7 +83,7 @@ def figure_section(name: str, title: str, caption: str, figure: "Figure") -> str
     width = int(96 * figure.get_figwidth())  # CSS pixels: never enlarged beyond its own size
     return (
         f'<section id="{name}"><h2>{escape(title)}</h2><figure>'
-        f'<img alt="{escape(title)}" style="max-width:{width}px" src="data:{media};base64,{data}">'
+        f'<img alt="{escape(title)}" width="{width}" src="data:{media};base64,{data}">'
         f"<figcaption>{escape(caption)}</figcaption></figure></section>"
     )
 

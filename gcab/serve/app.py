@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
+from gcab.report.page import style
 from gcab.serve import schema
 from gcab.serve.batching import Turn
 from gcab.serve.limits import RequestError, needing_room
@@ -117,6 +118,7 @@ def add_error_shapes(api: FastAPI) -> None:
 def add_page(api: FastAPI) -> None:
     """The page's files, read once; no request can name any other file."""
     files = {path.name: path.read_bytes() for path in sorted(PAGE.iterdir()) if path.suffix in KINDS}
+    files["report.css"] = style().encode()
 
     def page_file(name: str) -> Response:
         if name not in files:
@@ -140,6 +142,10 @@ def add_model_routes(api: FastAPI, service: Service) -> None:
     @api.get("/model", response_model=schema.Model, summary="What the model knows, and the limits of this server")
     async def model() -> JSONResponse:
         return JSONResponse(service.describe())
+
+    @api.get("/report", response_model=schema.Report, summary="What the model knows about itself, as a page")
+    async def report() -> JSONResponse:
+        return JSONResponse(await service.report())
 
     @api.get("/metrics", response_class=PlainTextResponse, summary="Counters for Prometheus")
     async def metrics() -> Response:

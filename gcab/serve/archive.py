@@ -145,8 +145,6 @@ def _check_classes(photos: list[Photo], limits: Limits) -> None:
         raise RequestError(
             422, "two class folders of the zip differ only in capitals or accents: use one name for both."
         )
-    if len(names) < 2:
-        raise RequestError(422, f"the zip holds one class only ('{names.pop()}'): teach at least two at a time.")
 
 
 def class_name(folder: str, limits: Limits) -> str:

@@ -29,6 +29,7 @@ class ServedTask(Shape):
     classes: list[str]
     accuracy: float | None = Field(description="Per cent of held-out photos, among all classes, when it was learned.")
     held_out: int
+    now: float | None = Field(description="The same as expected now; an estimate but for the newest task.")
 
 
 class Bounds(Shape):
@@ -49,6 +50,8 @@ class Model(Shape):
     tasks: list[ServedTask]
     capacity: dict[str, float] = Field(description="Share of each gate's units in use.")
     bytes: int
+    expected_accuracy: float | None = Field(description="Per cent of new photos of all classes: an estimate.")
+    warnings: list[str] = Field(description="What nobody should overlook.")
     stores_images: bool = Field(description="Whether photos that it learns from stay in the model.")
     can_undo: bool
     undoes: Literal["task", "distillation", "forgetting", "renaming", "joining"] | None = Field(
@@ -56,6 +59,11 @@ class Model(Shape):
     )
     can_teach: bool
     limits: Bounds
+
+
+class Report(Shape):
+    digest: str = Field(description="Of the model that it is about.")
+    content: str = Field(description="HTML as `gcab report` writes it, without head and style.")
 
 
 class Guess(Shape):
@@ -108,6 +116,6 @@ class Job(Shape):
 class Teaching(Shape):
     state: Literal["idle", "running", "done", "failed"]
     events: list[dict[str, Any]] = Field(description="The last 200 lines of the lesson's progress.")
-    accuracy_before: float | None = Field(description="Mean over the tasks of the accuracies recorded when learned.")
+    accuracy_before: float | None = Field(description="Expected over all classes, in per cent: an estimate.")
     accuracy_after: float | None
     error: str | None

@@ -1,7 +1,7 @@
 """A model as the server holds it: loaded once, its constants folded once, never changed afterwards."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from gcab.errors import GcabError
 from gcab.fast.inference import fast_predictor
 from gcab.methods.method import state_bytes
 from gcab.parallel.devices import suitable_threads
+from gcab.report.model_page import estimate_now, warnings_of
 from gcab.serve.attention import attention_maps
 from gcab.version import VERSION
 
@@ -120,18 +121,30 @@ class ServedModel:
             "image_size": self.image_size,
             "classes": [{"name": name, "task": task} for name, task in zip(self.classes, self.tasks, strict=True)],
             "tasks": [
-                {"index": task, "classes": names[task], "accuracy": taught.accuracy, "held_out": taught.held_out or 0}
+                {
+                    "index": task,
+                    "classes": names[task],
+                    "accuracy": taught.accuracy,
+                    "held_out": taught.held_out or 0,
+                    "now": taught.now,
+                }
                 for task, taught in enumerate(self.taught, start=1)
             ],
+            "expected_accuracy": self.expected_accuracy(),
+            "warnings": warnings_of(self.facts(), None),
             "capacity": self.method.capacity(),
             "bytes": state_bytes(self.method),
             "stores_images": self.method.image_bytes() > 0,
         }
 
-    def recorded_accuracy(self) -> float | None:
-        """Mean over the tasks of the accuracy on held-out photos as it was when each was learned; None without any.
+    def facts(self) -> dict[str, Any]:
+        """What a report judges a model by."""
+        tasks = [{"index": task, **asdict(taught)} for task, taught in enumerate(self.taught, start=1)]
+        return {"tasks": tasks, "calibration": {"images": self.calibration.images}}
 
-        It is not measured again: the photos of earlier tasks no longer exist.
+    def expected_accuracy(self) -> float | None:
+        """Per cent of new photos of all classes that should be named right; None where nothing can tell.
+
+        It is an estimate, as the photos of earlier tasks no longer exist.
         """
-        known = [taught.accuracy for taught in self.taught if taught.accuracy is not None]
-        return sum(known) / len(known) if known else None
+        return estimate_now(self.facts())

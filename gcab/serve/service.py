@@ -6,8 +6,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from gcab.classifier.facts import facts_of
 from gcab.classifier.model_folder import ModelFolder
 from gcab.errors import GcabError
+from gcab.report.model_page import model_content
 from gcab.serve.batching import Batcher
 from gcab.serve.decoding import Decoders
 from gcab.serve.limits import Limits, RequestError
@@ -34,7 +36,8 @@ class Service:
         self.batcher = Batcher(limits, self.metrics)
         learn = (sys.executable, "-m", "gcab", "learn", "--device", inference.device)
         self.teacher = Teacher(self, limits, learn)
-        self.reloading = asyncio.Lock()
+        self.reloading, self.reporting = asyncio.Lock(), asyncio.Lock()
+        self.reported: tuple[str | None, str] = (None, "")  # the digest of a model, and the content of its report
 
     def describe(self) -> dict[str, Any]:
         """The answer to GET /model."""
@@ -60,8 +63,8 @@ class Service:
     def decoders(self) -> Decoders:
         return self.batcher.decoders
 
-    def recorded_accuracy(self) -> float | None:
-        return self.model.recorded_accuracy()
+    def expected_accuracy(self) -> float | None:
+        return self.model.expected_accuracy()
 
     async def reload(self) -> None:
         """Serve the folder's current model; requests in flight keep the one they began with."""
@@ -71,6 +74,17 @@ class Service:
                     self.model = await asyncio.to_thread(ServedModel.load, self.path, self.inference)
             except GcabError as problem:
                 raise RequestError(500, without_paths(str(problem), self.path)) from problem
+
+    async def report(self) -> dict[str, Any]:
+        """What `gcab report` writes about the folder's current model, made once for each: it takes seconds."""
+        async with self.reporting:
+            try:
+                digest = await asyncio.to_thread(lambda: self.folder.digest)
+                if digest != self.reported[0]:
+                    self.reported = digest, await asyncio.to_thread(lambda: model_content(facts_of(self.path)))
+            except GcabError as problem:
+                raise RequestError(503, without_paths(str(problem), self.path)) from problem
+            return {"digest": self.reported[0], "content": self.reported[1]}
 
     async def watch(self) -> None:
         """Notice what other processes teach the folder; a model that cannot be read leaves the one before in place."""

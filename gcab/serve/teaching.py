@@ -40,7 +40,7 @@ class Place(Protocol):
     @property
     def decoders(self) -> Decoders: ...
 
-    def recorded_accuracy(self) -> float | None: ...
+    def expected_accuracy(self) -> float | None: ...
 
     async def reload(self) -> None: ...
 
@@ -88,7 +88,7 @@ class Teacher:
             kept = preparing.pop_all()
         self.state, self.error = "running", None
         self.events.clear()
-        self.accuracy_before, self.accuracy_after = self.place.recorded_accuracy(), None
+        self.accuracy_before, self.accuracy_after = self.place.expected_accuracy(), None
         self.lesson = asyncio.create_task(self.teach(work, photos, kept))
         return secrets.token_hex(8)
 
@@ -107,7 +107,7 @@ class Teacher:
             with refusing(work.copy.path, work.folder.path):
                 await asyncio.to_thread(work.hand_over)
             await self.place.reload()
-            self.accuracy_after = self.place.recorded_accuracy()
+            self.accuracy_after = self.place.expected_accuracy()
             state = "done"
         except RequestError as refused:
             self.error = refused.sentence

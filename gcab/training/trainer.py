@@ -14,6 +14,7 @@ from gcab.data.tasks import Task, TaskImages, Watch, ignore
 from gcab.errors import GcabError
 from gcab.fast.graphs import set_learning_rate
 from gcab.methods.method import Method
+from gcab.model.exact import in_double
 from gcab.parallel.ranks import make_equal, mean
 from gcab.seeds import derived_seed, generator, seeded
 from gcab.training.distributed import shared_loss
@@ -79,7 +80,7 @@ class Trainer:
         self.optimiser = make_optimiser(config, self.method.parameters())
         if halfway is not None:
             restore_optimiser(self.optimiser, halfway.optimiser)
-        random = torch.Generator(self.device)
+        random = torch.Generator(in_double(self.device))
         self.method.zero_grad(set_to_none=True)
         self.method.train()
         step = Step(self.method, self.optimiser, self.augment, random, config.clip, self.bfloat16)

@@ -115,3 +115,11 @@ def test_compare_needs_no_torch() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_model_is_loaded_without_a_compiler() -> None:
+    """`torch._dynamo` would double the time that every command takes to start."""
+    program = (
+        "import sys, gcab.classifier.overview, gcab.classifier.prediction; sys.exit('torch._dynamo' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -5,13 +5,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
-from torch._subclasses import FakeTensorMode
 
 from gcab.config import resolve
 from gcab.data.tasks import Task, TaskImages
 from gcab.errors import GcabError
-from gcab.fast.inference import LARGEST, Recorded, fast_predictor, on_gpu
+from gcab.fast.inference import LARGEST, Recorded, fast_predictor
 from gcab.methods.gcab import Gcab
 from gcab.methods.method import Method, grow
 from gcab.profiles import PROFILES
@@ -47,6 +45,7 @@ def error(found: torch.Tensor, expected: torch.Tensor) -> float:
 def test_fast_predictions_are_those_of_predict(name: str, profile: str, device: str) -> None:
     method = learned(name, profile, device)
     exact, low = fast_predictor(method), fast_predictor(method, bfloat16=True)
+    assert isinstance(exact, Recorded) == (device == "cuda")
     for count in (1, 3, 16):
         images = torch.randn(count, 3, 8, 8, generator=torch.Generator().manual_seed(count)).to(device)
         with torch.inference_mode():
@@ -56,21 +55,9 @@ def test_fast_predictions_are_those_of_predict(name: str, profile: str, device: 
         assert low(images).dtype == torch.float32
 
 
-class OnGpu(nn.Module):
-    """Something on a GPU, and settings of its own that are on none; no GPU is needed to make it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        with FakeTensorMode():
-            self.register_buffer("weights", torch.empty(2, device="cuda"))
-
-    def get_extra_state(self) -> torch.Tensor:
-        return torch.zeros(1, dtype=torch.uint8)
-
-
-def test_a_method_with_settings_of_its_own_is_recorded_on_a_gpu() -> None:
-    assert on_gpu(nn.Sequential(OnGpu()))
-    assert not on_gpu(nn.Linear(1, 1))
+@pytest.mark.parametrize("name", ["gcab", "eye", "finetune"])
+def test_the_device_is_that_of_the_weights_whatever_settings_a_network_keeps(name: str) -> None:
+    assert learned(name, "extended", "cpu").to("meta").device.type == "meta"
 
 
 @pytest.mark.parametrize("device", DEVICES)

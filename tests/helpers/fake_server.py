@@ -10,9 +10,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import gcab.report
 import gcab.serve
 
 PAGE = Path(gcab.serve.__file__).parent / "page"
+REPORT_STYLE = Path(gcab.report.__file__).parent / "style.css"
 TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -24,12 +26,13 @@ POLICY = (
 )
 HOSTILE = "<img src=x onerror=alert(1)>"
 SIDE = 8
+FLAT = [0.93 + 0.07 * place / (SIDE**2 - 1) for place in range(SIDE**2)]  # an attention map that says nothing
 
 Document = dict[str, Any]
 
 
-def task(index: int, names: list[str], accuracy: float | None) -> Document:
-    return {"index": index, "classes": names, "accuracy": accuracy, "held_out": 12 * len(names)}
+def task(index: int, names: list[str], accuracy: float | None, now: float | None = None) -> Document:
+    return {"index": index, "classes": names, "accuracy": accuracy, "held_out": 12 * len(names), "now": now}
 
 
 def corner(row: int, column: int) -> list[float]:
@@ -43,7 +46,7 @@ class Fake:
 
     tasks: list[Document] = field(
         default_factory=lambda: [
-            task(1, ["blackbird", "great tit", "robin"], 93.4),
+            task(1, ["blackbird", "great tit", "robin"], 93.4, 61.7),
             task(2, ["kingfisher", HOSTILE], 88.1),
             task(3, [f"warbler {number}" for number in range(1, 21)], 71.25),
         ]
@@ -66,6 +69,8 @@ class Fake:
     script: list[Document] = field(default_factory=list)  # the next job, one state per GET /teach
     steps: int = 1000  # so many states the job may still go on
     refusal: str | None = None  # what POST /teach answers instead of 202
+    content: str = "<p>Nothing.</p>"  # of the report
+    archive: bytes = b""  # the last form that was sent to teach
     asked: list[str] = field(default_factory=list)
 
     @property
@@ -85,6 +90,8 @@ class Fake:
             "tasks": self.tasks,
             "capacity": {"input": 0.38, "hidden": 0.55},
             "bytes": 5_412_345,
+            "expected_accuracy": 68.4,
+            "warnings": ["Lesson 1 had 93 % when it was learned, and about 62 % now."],
             "stores_images": self.stores_images,
             "can_undo": len(self.tasks) > 1,
             "undoes": "distillation" if self.distilled else "task" if len(self.tasks) > 1 else None,
@@ -106,6 +113,7 @@ class Fake:
             "tasks": [{"task": t, "probability": p} for t, p in ((1, 0.035), (2, 0.955), (3, 0.01))],
             "answered_by": 2,
             "attention": {"side": SIDE, "maps": [corner(1, 1), corner(4, 3), corner(6, 6)]},
+            **({"attention": {"side": SIDE, "maps": [FLAT] * 3}} if name.startswith("flat") else {}),
         }
         return 200, {"model": {"generation": len(self.tasks), "digest": self.digest}, "predictions": [prediction]}
 
@@ -141,7 +149,10 @@ class Fake:
             case "POST", "/predict":
                 name = re.search(rb'name="images"; filename="([^"]*)"', body)
                 return self.predict(name[1].decode()) if name else (422, {"error": "No image was sent."})
+            case "GET", "/report":
+                return 200, {"digest": self.digest, "content": self.content}
             case "POST", "/teach":
+                self.archive = body
                 return self.teach()
             case "GET", "/teach":
                 return self.watch()
@@ -199,7 +210,8 @@ class _Handler(BaseHTTPRequestHandler):
     def handle_any(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         path = self.path.partition("?")[0]
-        file = PAGE / ("index.html" if path == "/" else path.removeprefix("/page/"))
+        own = PAGE / ("index.html" if path == "/" else path.removeprefix("/page/"))
+        file = REPORT_STYLE if path == "/page/report.css" else own
         self.fake.asked.append(f"{self.command} {self.path}")
         if self.command == "GET" and (path == "/" or path.startswith("/page/")) and file.is_file():
             self.respond(200, TYPES[file.suffix], file.read_bytes())

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 from helpers.commands import succeeds
-from helpers.eyes import eye, many, network
+from helpers.eyes import eye, many
 from helpers.photos import bird
 
 import gcab
 from gcab import GcabError, ModelFolder
-from gcab.classifier.model import on_device
 from gcab.parallel.devices import choose_device
 
 
@@ -72,5 +71,3 @@ def test_an_apple_gpu_is_taken_where_it_can_compute(monkeypatch: pytest.MonkeyPa
         choose_device("mps")
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     assert choose_device("mps") == torch.device("mps")
-    with pytest.raises(GcabError, match="need double precision, which mps has not: ask for cpu"):
-        on_device(network().learn(*many(0, 1)).method, torch.device("mps"))

@@ -130,7 +130,6 @@ def test_the_map_follows_the_task_and_the_slider(shown: Visit) -> None:
     second = canvas(page)
     select.select_option(label="Task 1")
     first = canvas(page)
-    expect(page.locator("#map-least")).to_have_text("0 %")
     select.select_option(label="Task 3")
     third = canvas(page)
     assert first != second != third != first
@@ -219,6 +218,9 @@ def test_the_model_tab_tells_all_and_a_class_named_like_a_tag_stays_text(shown: 
     expect(page.locator("#model-capacity li").nth(0)).to_contain_text("62.0 %")
     expect(page.locator("#model-capacity li").nth(1)).to_contain_text("45.0 %")
     tasks = page.locator("#model-tasks details")
+    expect(tasks.nth(0)).to_contain_text("93.4 % right when learned (36 held out) · about 62 % now, an estimate")
+    expect(page.locator("#model-warnings li")).to_contain_text("about 62 % now")
+    expect(facts).to_contain_text("about 68 % of new photos, an estimate")
     expect(tasks.nth(1)).to_contain_text("88.1 % right when learned (24 held out)")
     expect(tasks.nth(1).get_by_text(HOSTILE, exact=True)).to_be_visible()
     expect(page.locator("img")).to_have_count(0)
@@ -424,7 +426,7 @@ def test_a_phone_needs_no_sideways_scrolling(browser: Browser, width: int) -> No
     with running(fake) as address, visit(browser, address, width=width, height=800, dark=width == 360) as shown:
         choose(shown.page, *(photo(f"{'long-name-' * 6}{index}.png", index) for index in range(8)))
         expect(shown.page.locator("#answer-body")).to_be_visible()
-        for tab in ("Predict", "Model", "Teach"):
+        for tab in ("Predict", "Model", "Report", "Teach"):
             shown.open_tab(tab)
             shown.picture(f"phone-{width}-{tab.lower()}")
             assert shown.page.evaluate("() => document.documentElement.scrollWidth") <= width, tab
@@ -467,7 +469,7 @@ def test_everything_has_a_name_and_can_be_read(browser: Browser, dark: bool) -> 
     with running(fake) as address, visit(browser, address, dark=dark) as shown:
         page = shown.page
         answered(page, "strange.png")
-        for tab in ("Predict", "Model", "Teach"):
+        for tab in ("Predict", "Model", "Report", "Teach"):
             shown.open_tab(tab)
             assert page.evaluate(NAMELESS) == []
             assert page.evaluate(CONTRAST) == []

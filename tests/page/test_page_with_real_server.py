@@ -109,16 +109,24 @@ def test_predict_attention_teach_and_undo(shown: Visit) -> None:
     expect(page.locator("#model-tasks").get_by_text(HOSTILE, exact=True)).to_be_visible()
     expect(page.locator("#model-capacity li")).to_have_count(2)
     shown.picture("real-model")
+    shown.open_tab("Report")
+    expect(page.locator("#report")).to_contain_text("5 classes, learned in 2 lessons")
+    expect(page.locator("#report")).to_contain_text(HOSTILE)
+    expect(page.locator("#report img").first).to_be_visible()
+    shown.picture("real-report")
 
     shown.open_tab("Predict")
     page.locator("#photo-input").set_input_files(photo("goldfinch"))
     expect(page.locator("#answer-tasks li")).to_have_count(2)
     expect(page.locator("#answer-picture")).to_have_attribute("aria-busy", "false")
-    maps = set()
+    strength, told = page.get_by_label("Strength of the map"), page.locator("#map-flat")
+    strength.fill("0")
+    bare = sample(page)
+    strength.fill("60")
     for task in ("Task 1", "Task 2"):
-        page.get_by_role("combobox").select_option(label=next(o for o in options(page) if o.startswith(task)))
-        maps.add(sample(page))
-    assert len(maps) == 2
+        label = next(option for option in options(page) if option.startswith(task))
+        page.get_by_role("combobox", name="Where it looked").select_option(label=label)
+        assert (sample(page) == bare) == ("everywhere alike" in (told.text_content() or ""))
     shown.picture("real-attention")
 
     shown.open_tab("Teach")

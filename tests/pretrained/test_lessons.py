@@ -163,6 +163,12 @@ def test_torch_export_holds_no_onnx_graph(graph: Path, tmp_path: Path, capsys: p
     assert "export it to .onnx" in refusal(capsys, "export", tmp_path / "m", tmp_path / "m.pt2")
 
 
+def test_a_graph_is_served_without_a_compiler(graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    teach(tmp_path / "m", lesson(tmp_path / "1", WEEK1), encoder=str(graph), device="cpu")
+    monkeypatch.setattr(torch, "compile", None)
+    ServedModel.load(tmp_path / "m", Inference("cpu", compiled=True))
+
+
 def test_a_server_answers_as_the_model_does(encoder: Path, tmp_path: Path) -> None:
     model = learned(tmp_path / "m", tmp_path, encoder)
     served = ServedModel.load(model, Inference("cpu"))

@@ -1,6 +1,7 @@
 """Every route: what it answers, in which shape, and how it says no."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ from fastapi.openapi.models import OpenAPI
 from helpers.serving import SIZE, TASKS, Client, class_folders, form, model_folder, photo, serving
 from pydantic import BaseModel
 
+from gcab.classifier.facts import facts_of
 from gcab.classifier.learner import ContinualClassifier
 from gcab.data.decode import read_image
 from gcab.errors import GcabError
+from gcab.report.model_page import write_model_page
 from gcab.serve import schema
 from gcab.serve.app import PAGE
 from gcab.serve.attention import attention_maps
@@ -56,6 +59,30 @@ def test_the_model_describes_itself(client: Client) -> None:
     assert (model["can_undo"], model["undoes"], model["can_teach"]) == (True, "task", False)
     assert model["limits"]["batch"] == Limits().images
     assert not model["stores_images"]
+    now = [task["now"] for task in model["tasks"]]
+    assert model["expected_accuracy"] == pytest.approx((2 * now[0] + 3 * now[1]) / 5)
+    assert any("Lesson 2 ended with" in warning for warning in model["warnings"])  # noise cannot be learned
+
+
+def test_the_report_is_the_one_of_the_command(tmp_path: Path) -> None:
+    """Made once for a model, and again for the next."""
+    folder = model_folder(tmp_path / "birds.gcab")
+    page = write_model_page(facts_of(folder), None, tmp_path / "report.html").read_text()
+    with serving(folder) as client:
+        first, again = client.get("/report").json(), client.get("/report").json()
+        schema.Report.model_validate(first)
+        assert first == again  # a figure made anew would have other names inside
+        assert first["digest"] == client.service.model.digest
+        assert without_figures(first["content"].strip()) in without_figures(page)
+        assert "&lt;b&gt;swift&lt;/b&gt;" in first["content"]
+        assert client.get("/page/report.css").text in page
+        client.service.folder.undo()
+        assert client.get("/report").json()["digest"] != first["digest"]
+
+
+def without_figures(page: str) -> str:
+    """An SVG figure has the time and random names in it."""
+    return re.sub(r'src="[^"]*"', "", page)
 
 
 def test_a_model_that_stores_images_says_so(tmp_path: Path) -> None:
@@ -211,6 +238,7 @@ def test_open_api(client: Client) -> None:
         ("/healthz", "get"),
         ("/model", "get"),
         ("/metrics", "get"),
+        ("/report", "get"),
         ("/predict", "post"),
         ("/teach", "post"),
         ("/teach", "get"),

@@ -1,31 +1,15 @@
 /**
- * The page of gcab serve: the tabs, the Model tab and the Teach tab; predict.js holds the Predict tab.
+ * The page of gcab serve: the tabs and the Model tab; every other tab has a file of its own.
  *
  * @typedef {import("./parts.js").Model} Model
- * @typedef {{event: string, classes?: string[], again?: string[], images?: number, epoch?: number, epochs?: number, loss?: number,
- *   held_out_accuracy?: number | null, seconds_left?: number | null, estimated_seconds?: number, digest?: string,
- *   seconds?: number, share?: number}} TeachEvent
- * @typedef {{state: "idle" | "running" | "done" | "failed", events: TeachEvent[], accuracy_before: number | null,
- *   accuracy_after: number | null, error: string | null}} Job
  */
 
-import {
-  announce, byId, confirmed, counted, drawLine, element, formWith, notice, pause, readableBytes, sentence, Server,
-  showBars, takeFiles, Trouble, undoing,
-} from "./parts.js";
+import { accuracy, byId, counted, element, notice, readableBytes, sentence, Server, showBars } from "./parts.js";
 import { Predict } from "./predict.js";
+import { Report } from "./report.js";
+import { Teach } from "./lessons.js";
 
 const MANY_CLASSES = 12; // a task with more starts folded
-
-/** @param {number | null | undefined} value in per cent @returns {string} */
-const accuracy = (value) => (value === null || value === undefined ? "–" : `${value.toFixed(1)} %`);
-
-/** @param {number} seconds @returns {string} */
-const duration = (seconds) => (seconds < 90 ? `${Math.ceil(seconds) || 1} s` : `${Math.round(seconds / 60)} min`);
-
-/** @param {string[]} names @returns {string} */
-const shortList = (names) =>
-  names.length > 4 ? `${names.slice(0, 3).join(", ")} and ${names.length - 3} more` : names.join(", ");
 
 /** Shows one panel at a time, by click, arrow keys or the address. */
 class Tabs {
@@ -54,7 +38,9 @@ class Tabs {
     for (const tab of this.#tabs) {
       tab.setAttribute("aria-selected", String(tab.id === id));
       tab.tabIndex = tab.id === id ? 0 : -1;
-      byId(tab.getAttribute("aria-controls") ?? "").hidden = tab.id !== id;
+      const panel = byId(tab.getAttribute("aria-controls") ?? "");
+      panel.hidden = tab.id !== id;
+      if (!panel.hidden) panel.dispatchEvent(new Event("opened"));
     }
     history.replaceState(null, "", `#${id.slice("tab-".length)}`);
   }
@@ -72,6 +58,7 @@ function showModel(model) {
     Method: model.method,
     Generation: model.generation || "–",
     Classes: model.classes.length,
+    "Right now": model.expected_accuracy === null ? "not known" : `about ${model.expected_accuracy.toFixed(0)} % of new photos, an estimate`,
     "Image size": `${model.image_size} × ${model.image_size} pixels`,
     Size: `${readableBytes(model.bytes)}, ${model.stores_images ? "some photos in it" : "no photo in it"}`,
   };
@@ -82,16 +69,21 @@ function showModel(model) {
   const left = used.flatMap(([label, share]) => (share === undefined ? [] : [{ label, share: 1 - share }]));
   showBars("model-capacity", left);
   if (!left.length) byId("model-capacity").append(element("li", "soft", "This method has no gates to fill."));
-  byId("model-tasks").replaceChildren(...model.tasks.map(taskElement));
+  const warnings = model.warnings.map((text) => element("li", "notice", text));
+  byId("model-warnings").replaceChildren(...warnings);
+  byId("model-tasks").replaceChildren(...model.tasks.map((task) => taskElement(task, task === model.tasks.at(-1))));
+  const known = model.classes.map(({ name }) => /** @type {HTMLOptionElement} */ (new Option(name)));
+  byId("known-classes").replaceChildren(...known);
   byId("model-waiting").hidden = true;
   byId("model-body").hidden = false;
 }
 
-/** @param {import("./parts.js").Task} task @returns {HTMLElement} */
-function taskElement(task) {
+/** @param {import("./parts.js").Task} task @param {boolean} newest of which nothing is estimated @returns {HTMLElement} */
+function taskElement(task, newest) {
   const measured = task.accuracy === null ? "accuracy not measured" : `${accuracy(task.accuracy)} right when learned`;
   const photos = task.held_out ? ` (${task.held_out} held out)` : "";
-  const line = `${counted(task.classes, "class", "classes")} · ${measured}${photos}`;
+  const now = newest || task.now === null ? "" : ` · about ${task.now.toFixed(0)} % now, an estimate`;
+  const line = `${counted(task.classes, "class", "classes")} · ${measured}${photos}${now}`;
   const details = /** @type {HTMLDetailsElement} */ (element(
     "details", "task",
     element("summary", "", element("strong", "", `Task ${task.index}`), element("span", "soft", line)),
@@ -101,182 +93,16 @@ function taskElement(task) {
   return details;
 }
 
-/** The Teach tab: a zip in, progress, accuracy before and after, and the way back. */
-class Teach {
-  /** @type {Model | null} */ #model = null;
-  #busy = false;
-  #server;
-  #changed;
-
-  /** @param {Server} server @param {(model?: Model) => Promise<void>} changed called when the model is another one */
-  constructor(server, changed) {
-    this.#server = server;
-    this.#changed = changed;
-    takeFiles("archive", "panel-teach", (files) => void this.#teach(files[0]));
-    byId("undo-button").addEventListener("click", () => void this.#undo());
-  }
-
-  /** @param {Model} model */
-  learned(model) {
-    const first = this.#model === null;
-    this.#model = model;
-    this.#enable();
-    if (first && model.can_teach) void this.#follow(); // a job may be running since before this page was opened
-  }
-
-  #enable() {
-    const model = this.#model;
-    const allowed = Boolean(model?.can_teach);
-    const last = model?.tasks.at(-1);
-    byId("teach-off").hidden = allowed;
-    byId("archive-drop").classList.toggle("off", !allowed);
-    byId("teach-stores").hidden = !model?.stores_images;
-    /** @type {HTMLButtonElement} */ (byId("archive-button")).disabled = !allowed || this.#busy;
-    /** @type {HTMLButtonElement} */ (byId("undo-button")).disabled = !allowed || this.#busy || !model?.can_undo;
-    const classes = last?.classes ?? [];
-    const task = `task ${last?.index} (${counted(classes, "class", "classes")}: ${shortList(classes)})`;
-    const { name, before, warning } = undoing(model?.undoes ?? "task", task);
-    const back = `The model goes back to before ${before}.`;
-    const possible = model?.can_undo ? back : "There is nothing to undo: no earlier generation is kept.";
-    byId("undo-line").textContent = allowed ? possible : "Switched off together with teaching.";
-    byId("undo-heading").textContent = byId("undo-title").textContent = `Undo the ${name}`;
-    byId("undo-warning").textContent = warning;
-  }
-
-  /** @param {File} file */
-  async #teach(file) {
-    const suitable = /\.zip$/i.test(file.name);
-    notice("teach-trouble", suitable ? null : `${file.name} is not a zip: put one folder per class into a zip file.`);
-    if (!suitable) return;
-    this.#setBusy(true);
-    const size = readableBytes(file.size);
-    describeJob(`Sending ${file.name}`, size, 0);
-    try {
-      const form = await formWith(file, "archive", this.#model?.limits?.archive_bytes);
-      await this.#server.call("POST", "teach", form, (share) => {
-        if (share < 1) describeJob(`Sending ${file.name}`, size, share);
-        else describeJob("Checking the photos", size, null);
-      });
-      announce("The photos arrived. Learning begins.");
-    } catch (problem) {
-      showJob(false);
-      notice("teach-trouble", sentence(problem), () => void this.#teach(file));
-      this.#setBusy(false);
-      if (!(problem instanceof Trouble) || problem.status !== 409) return; // 409: another job runs; watch that one
-    }
-    await this.#follow();
-  }
-
-  /** Watches the job, second by second, until it ends. */
-  async #follow() {
-    let watched = false;
-    for (;;) {
-      try {
-        const job = /** @type {Job} */ (await this.#server.call("GET", "teach"));
-        if (watched) notice("teach-trouble", null);
-        if (job.state !== "running") return await this.#finish(job, watched || this.#busy);
-        watched = true;
-        this.#setBusy(true);
-        showProgress(job);
-      } catch (problem) {
-        notice("teach-trouble", `${sentence(problem)} Trying again every second.`);
-        watched = true;
-      }
-      await pause(1);
-    }
-  }
-
-  /** @param {Job} job @param {boolean} watched whether it ended before the eyes of the person */
-  async #finish(job, watched) {
-    this.#setBusy(false);
-    const done = job.events.findLast((event) => event.event === "done");
-    if (job.state === "failed") {
-      showJob(false);
-      notice("teach-trouble", job.error ?? "Learning failed; the model is as it was.");
-    }
-    if (job.state !== "done") return;
-    if (watched) await this.#changed();
-    if (done?.digest !== undefined && done.digest !== this.#model?.digest) return; // undone since
-    const classes = job.events.find((event) => event.event === "start")?.classes ?? [];
-    showProgress(job);
-    const time = done?.seconds ? ` · in ${duration(done.seconds)}` : "";
-    describeJob(`Learned ${counted(classes, "new class", "new classes")}`, `${shortList(classes)}${time}`, 1);
-    const [before, after] = [accuracy(job.accuracy_before), accuracy(job.accuracy_after)];
-    byId("accuracy-before").textContent = before;
-    byId("accuracy-after").textContent = after;
-    byId("job-accuracy").hidden = byId("job-note").hidden = false;
-    byId("job-progress").hidden = true;
-    if (watched) announce(`Learning is done. Accuracy before ${before}, after ${after}.`);
-  }
-
-  async #undo() {
-    if (!(await confirmed("undo-dialog"))) return;
-    this.#setBusy(true);
-    notice("teach-trouble", null);
-    try {
-      const model = await this.#server.call("POST", "undo");
-      showJob(false);
-      await this.#changed(model);
-      announce("It is undone.");
-    } catch (problem) {
-      notice("teach-trouble", sentence(problem), () => void this.#undo());
-    }
-    this.#setBusy(false);
-    byId("tab-teach").focus(); // the button was disabled meanwhile and lost it
-  }
-
-  /** @param {boolean} busy */
-  #setBusy(busy) {
-    this.#busy = busy;
-    this.#enable();
-  }
-}
-
-/** @param {boolean} visible the drop zone makes room for it */
-function showJob(visible) {
-  byId("job").hidden = !visible;
-  byId("archive-drop").classList.toggle("narrow", visible);
-}
-
-/** @param {string} title @param {string} detail @param {number | null} share done; null where nobody knows */
-function describeJob(title, detail, share) {
-  const progress = /** @type {HTMLProgressElement} */ (byId("job-progress"));
-  showJob(true);
-  byId("job-title").textContent = title;
-  byId("job-detail").textContent = detail;
-  if (share === null) progress.removeAttribute("value");
-  else progress.value = share;
-  progress.hidden = false;
-  byId("job-accuracy").hidden = byId("job-note").hidden = true;
-  if (share === 0 || share === null) byId("job-charts").hidden = true;
-}
-
-/** @param {Job} job */
-function showProgress(job) {
-  const epochs = job.events.filter((event) => event.event === "epoch");
-  const start = job.events.find((event) => event.event === "start");
-  const last = epochs.at(-1);
-  const ending = job.events.findLast((event) => event.event === "ending"); // what comes after the last epoch
-  const left = (ending ?? last)?.seconds_left ?? start?.estimated_seconds;
-  const soon = typeof left === "number" ? `about ${duration(left)} left` : "estimating the time";
-  const title = start?.classes ? `Learning ${shortList([...start.classes, ...(start.again ?? [])])}` : "Preparing the photos";
-  if (ending?.share) {
-    describeJob(title, `Finishing · ${soon}`, ending.share);
-  } else if (last?.epoch && last.epochs) {
-    describeJob(title, `Epoch ${last.epoch} of at most ${last.epochs} · ${soon}`, last.epoch / last.epochs);
-  } else {
-    describeJob(title, soon, null);
-  }
-  byId("job-charts").hidden = epochs.length === 0;
-  drawLine("loss", epochs.map((event) => event.loss), (value) => value.toFixed(3));
-  drawLine("accuracy", epochs.map((event) => event.held_out_accuracy), accuracy, 100);
-}
-
 /** Puts the tabs together and asks for the model. */
 function start() {
   const server = new Server();
   const tabs = new Tabs();
-  const predict = new Predict(server, () => tabs.open("tab-predict"), () => void load());
+  const report = new Report(server);
+  const predict = new Predict(server, {
+    appear: () => tabs.open("tab-predict"),
+    changed: () => void load(),
+    correct: (label, file) => teach.add(label, [file]),
+  });
   /** @param {Model} [given] where the server sent it already */
   const load = async (given) => {
     try {
@@ -285,6 +111,7 @@ function start() {
       showModel(model);
       predict.learned(model);
       teach.learned(model);
+      report.learned(model);
     } catch (problem) {
       notice("trouble", sentence(problem), () => void load());
       if (byId("model-body").hidden) byId("model-line").textContent = "No model yet";

@@ -1,9 +1,10 @@
 /**
  * The parts every tab is built from: talking to the server, asking the person, building elements, taking files.
  *
- * @typedef {{index: number, classes: string[], accuracy: number | null, held_out: number}} Task
+ * @typedef {{index: number, classes: string[], accuracy: number | null, held_out: number, now: number | null}} Task
  * @typedef {{name: string, version: string, method: string, generation: number | null, digest: string, image_size: number,
  *   classes: {name: string, task: number}[], tasks: Task[], capacity: {input?: number, hidden?: number}, bytes: number,
+ *   expected_accuracy: number | null, warnings: string[],
  *   stores_images: boolean, can_undo: boolean, undoes: "task" | "distillation" | "forgetting" | "renaming" | "joining" | null, can_teach: boolean,
  *   limits: {body_bytes: number, archive_bytes: number, pixels: number, batch: number}}} Model
  * @typedef {{label: string, note?: string, share: number, strong?: boolean}} Bar
@@ -159,6 +160,9 @@ export function showBars(listId, bars) {
 
 /** @param {number} share from 0 to 1 @returns {string} */
 export const percent = (share) => `${(100 * share).toFixed(1)} %`;
+
+/** @param {number | null | undefined} value in per cent @returns {string} */
+export const accuracy = (value) => (value === null || value === undefined ? "–" : `${value.toFixed(1)} %`);
 
 /** @param {number} bytes @returns {string} */
 export function readableBytes(bytes) {

@@ -5,11 +5,13 @@
  *   flagged: boolean, tasks: {task: number, probability: number}[], answered_by: number,
  *   attention?: {side: number, maps: number[][]}}} Prediction
  * @typedef {{file: File, address: string, button: HTMLButtonElement, caption: HTMLElement,
- *   prediction: Prediction | null, digest: string | null, trouble: string | null, hopeless: boolean}} Photo
+ *   prediction: Prediction | null, digest: string | null, trouble: string | null, hopeless: boolean,
+ *   corrected: string | null}} Photo
  */
 
 import { announce, byId, element, formWith, notice, percent, sentence, showBars, takeFiles, Trouble } from "./parts.js";
 
+const FLAT = 0.8; // a map that nowhere falls below this share of its peak shows no place
 const AT_ONCE = 4; // requests under way together: enough for the server to batch, few enough to leave it responsive
 // From hardly looked at to looked at most: [red, green, blue, opacity].
 const RAMP = [[12, 20, 48, 0.82], [94, 32, 120, 0.74], [214, 62, 76, 0.66], [255, 158, 44, 0.6], [255, 240, 130, 0.55]];
@@ -24,14 +26,18 @@ export class Predict {
   #busy = 0;
   #server;
   #changed;
+  #correct;
 
   /**
-   * @param {import("./parts.js").Server} server @param {() => void} appear brings this tab to the front
-   * @param {() => void} changed called when an answer comes from another model than the one known here
+   * @param {import("./parts.js").Server} server
+   * @param {{appear: () => void, changed: () => void, correct: (label: string, file: File) => string | null}} calls
+   *   to bring this tab to the front; when an answer comes from another model than the one known here; and to keep a
+   *   photo for the next lesson, which says what is wrong with the class
    */
-  constructor(server, appear, changed) {
+  constructor(server, { appear, changed, correct }) {
     this.#server = server;
     this.#changed = changed;
+    this.#correct = correct;
     takeFiles("photo", "panel-predict", (files) => this.add(files));
     document.addEventListener("paste", (event) => {
       const files = [...(event.clipboardData?.files ?? [])];
@@ -40,6 +46,10 @@ export class Predict {
       this.add(files);
     });
     byId("photo-clear").addEventListener("click", () => this.#clear());
+    byId("answer-add").addEventListener("click", () => this.#take());
+    byId("answer-right").addEventListener("keydown", (event) => {
+      if (event.key === "Enter") this.#take();
+    });
     byId("map-task").addEventListener("change", () => this.#paint());
     byId("map-opacity").addEventListener("input", () => this.#paint());
   }
@@ -64,7 +74,7 @@ export class Predict {
     const button = /** @type {HTMLButtonElement} */ (element("button", "photo"));
     const picture = /** @type {HTMLImageElement} */ (element("img"));
     const caption = element("span", "caption", "…");
-    const nothingYet = { prediction: null, digest: null, trouble: null, hopeless: false };
+    const nothingYet = { prediction: null, digest: null, trouble: null, hopeless: false, corrected: null };
     const photo = { file, address: URL.createObjectURL(file), button, caption, ...nothingYet };
     picture.alt = file.name;
     picture.onerror = () => picture.replaceWith(element("span", "no-picture", file.name));
@@ -145,6 +155,22 @@ export class Predict {
     byId("photo-button").focus();
   }
 
+  /** The photo shown goes to the next lesson, as what a person says it is. */
+  #take() {
+    const photo = this.#shown;
+    const input = /** @type {HTMLInputElement} */ (byId("answer-right"));
+    const label = input.value.trim();
+    if (!photo) return;
+    const problem = this.#correct(label, photo.file);
+    if (!problem) {
+      photo.corrected = label;
+      input.value = "";
+    }
+    this.#describe();
+    if (problem) byId("answer-corrected").textContent = problem;
+    announce(byId("answer-corrected").textContent ?? "");
+  }
+
   /** Writes all that is known about the photo shown. */
   #describe() {
     const photo = this.#shown;
@@ -161,6 +187,9 @@ export class Predict {
     const stale = prediction && this.#model && photo.digest !== this.#model.digest;
     notice("answer-stale", stale ? "The model has changed since this answer." : null, () => this.#ask(photo));
     if (prediction) describe(prediction);
+    byId("answer-wrong").hidden = !this.#model?.can_teach || photo.corrected !== null;
+    const waits = `It waits in the Teach tab, as ${photo.corrected}.`;
+    byId("answer-corrected").textContent = photo.corrected === null ? "" : waits;
     const gated = Object.keys(this.#model?.capacity ?? {}).length > 0;
     byId("answer-gates").textContent = gated ? "Which task’s gates answered" : "Which task answered";
     this.#offerMaps(prediction);
@@ -200,13 +229,16 @@ export class Predict {
       const side = Math.min(width, height);
       context.drawImage(this.#bitmap, (width - side) / 2, (height - side) / 2, side, side, 0, 0, size, size);
     }
-    if (attention && values) {
+    const least = values ? Math.min(...values) : 0;
+    const flat = least >= FLAT;
+    const range = `${Math.round(100 * least)} to 100 % of the peak`;
+    byId("map-flat").textContent = flat ? `It looked everywhere alike (${range}), which says nothing: no map is drawn.` : "";
+    byId("map-legend").hidden = flat;
+    if (attention && values && !flat) {
       context.globalAlpha = Number(slider.value) / 100;
       context.drawImage(heat(values, attention.side), 0, 0, size, size);
-      const share = Math.min(...values) / Math.max(...values, Number.EPSILON);
-      byId("map-least").textContent = `${Math.round(100 * share)} %`;
     }
-    const looked = values ? `, with its attention: ${select.selectedOptions[0].text.toLowerCase()}` : "";
+    const looked = values && !flat ? `, with its attention: ${select.selectedOptions[0].text.toLowerCase()}` : "";
     canvas.setAttribute("aria-label", `${this.#shown?.file.name ?? "The photo"} as the model sees it${looked}`);
   }
 }
@@ -233,7 +265,7 @@ function describe(prediction) {
 }
 
 /**
- * @param {number[]} values row by row @param {number} side
+ * @param {number[]} values row by row, as shares of the largest @param {number} side
  * @returns {HTMLCanvasElement} one pixel per patch; drawing it larger smooths it
  */
 function heat(values, side) {
@@ -241,9 +273,8 @@ function heat(values, side) {
   canvas.width = canvas.height = side;
   const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
   const pixels = context.createImageData(side, side);
-  const [least, most] = [Math.min(...values), Math.max(...values)];
   values.forEach((value, index) => {
-    const place = ((value - least) / (most - least || 1)) * (RAMP.length - 1);
+    const place = value * (RAMP.length - 1); // on the scale of the legend, so that little difference looks like little
     const lower = Math.min(RAMP.length - 2, Math.floor(place));
     const [from, to] = [RAMP[lower], RAMP[lower + 1]];
     const [red, green, blue, opacity] = from.map((start, channel) => start + (to[channel] - start) * (place - lower));
