@@ -184,7 +184,7 @@ class ContinualClassifier(Classifier, ScikitHabits):
         )
         task = Task(len(self.tasks), first, tuple(map(str, new)))
         known = {label: str(self.classes[label]) for label in again.values()}
-        chosen = data.held_out(held_out)
+        chosen = data.held_out(held_out, apart=True)
         places = tuple(chosen.nonzero().flatten().tolist())
         return config, Material(task, *data.parted(chosen), known, tuple(new), places)
 

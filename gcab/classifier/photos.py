@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -38,8 +38,18 @@ class Photos:
         return found.hexdigest()
 
     @classmethod
-    def read(cls, files: Sequence[Path], names: Sequence[str], size: int, skip_unreadable: bool) -> "Photos":
-        """All that can be read; the others are a reason to stop, unless they are to be skipped."""
+    def read(
+        cls,
+        files: Sequence[Path],
+        names: Sequence[str],
+        size: int,
+        skip_unreadable: bool,
+        watch: Callable[[int], None] = lambda _: None,
+    ) -> "Photos":
+        """All that can be read; the others are a reason to stop, unless they are to be skipped.
+
+        `watch` is told how many are done.
+        """
 
         def read(file: Path) -> Tensor | str:
             try:
@@ -47,8 +57,11 @@ class Photos:
             except GcabError as problem:
                 return str(problem).rstrip(".")
 
+        found: list[tuple[Tensor | str, str]] = []
         with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
-            found = list(zip(pool.map(read, files), names, strict=True))
+            for image, name in zip(pool.map(read, files), names, strict=True):
+                found.append((image, name))
+                watch(len(found))
         unreadable = tuple(sentence for sentence, _ in found if isinstance(sentence, str))
         if unreadable and not skip_unreadable:
             raise GcabError(refusal(unreadable, len(files)))

@@ -21,7 +21,7 @@ from gcab.classifier.lesson import Lesson
 from gcab.classifier.model_folder import ModelFolder, require_steps
 from gcab.classifier.overview import encoder_name
 from gcab.classifier.photos import Photos, usual_side
-from gcab.classifier.presets import ENCODERS, is_pretrained, own_size
+from gcab.classifier.presets import ENCODERS, RECIPES, is_pretrained, own_size
 from gcab.classifier.unsure import Unsure, least_sure
 from gcab.config import leaves
 from gcab.data.arrays import suitable_size
@@ -38,9 +38,10 @@ from gcab.version import VERSION
 CHECKPOINT_SECONDS = 10.0
 HELD_OUT = 0.2
 MUCH = 15.0  # points that an earlier task may lose without a word
+READ = 250  # photos after which it is told how many there are
 TOLD = 50  # times at most, how far a long end of a lesson is
 
-# {"event": "start" | "note" | "epoch" | "ending" | "done", ...}, as `gcab learn --progress json` prints it
+# {"event": "reading" | "start" | "note" | "epoch" | "ending" | "done", ...}, as `gcab learn --progress json` prints it
 Event = dict[str, Any]
 
 
@@ -96,7 +97,10 @@ def teach(
     def taking(place: Path | None) -> Teaching:
         """The lesson as the model in `place` would take it; None: a model that has learned nothing yet."""
         learner = new_learner(files, wishes) if place is None else stored_learner(place, wishes)
-        found = Photos.read(files, names, learner.image_size, wishes.get("skip_unreadable", False))
+        skip = wishes.get("skip_unreadable", False)
+        found = Photos.read(
+            files, names, learner.image_size, skip, lambda done: tell_reading(done, len(files), progress)
+        )
         return Teaching(folder, learner, found, wishes, progress, checkpoint_seconds)
 
     with ExitStack() as held:
@@ -114,6 +118,12 @@ def teach(
         if (keep := wishes.get("keep")) is not None:
             folder.set_keep(keep)
         return teaching.learn()
+
+
+def tell_reading(done: int, photos: int, progress: Callable[[Event], object]) -> None:
+    """Say now and then how many photos are read: a hundred thousand take minutes."""
+    if done % READ == 0:
+        progress({"event": "reading", "done": done, "photos": photos})
 
 
 def files_of(photos: str | Path, labels: str | Path | None = None) -> tuple[list[Path], list[str]]:
@@ -196,6 +206,7 @@ class Teaching:
         self.share, self.give_up = wishes.get("held_out", HELD_OUT), wishes.get("give_up", False)
         self.skipped, self.before, self.files = photos.unreadable, learner.taught, photos.files
         self.lesson = learner.lesson(photos.pixels, photos.labels, self.share, wishes.get("patience"))
+        self.asked = any(wishes.get(name) for name in ("epochs", "recipe", "settings")) or not learner.taught
         self.facts = facts_of(self.lesson, photos, self.share, learner.digest)
         self.fingerprint = hashlib.sha256(json.dumps(self.facts, sort_keys=True).encode()).hexdigest()
         self.checkpoints, self.checkpoint_seconds = CheckpointStore(folder.work), checkpoint_seconds
@@ -263,6 +274,9 @@ class Teaching:
             self.note(lesson.scope)
         if lesson.epochs:
             self.note(f"continuing after epoch {lesson.epochs}")
+        if not self.asked and lesson.planned not in (0, *(recipe["training.epochs"] for recipe in RECIPES.values())):
+            many = f"{lesson.planned} epoch{'s' * (lesson.planned != 1)}"
+            self.note(f"at most {many}, as an earlier lesson was told: --epochs changes that")
         self.ending_seconds = lesson.estimate_ending()
         self.progress(
             {

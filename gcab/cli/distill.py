@@ -125,7 +125,9 @@ def of_model(verb: argparse.Namespace, photos: Path | None, console: Console) ->
         before, answers = state_bytes(model.method), model.predict(files)
         with WorkDisplay(console, f"{verb.model}  distilling") as watch:
             model.distill(files, names, capacity=verb.capacity, settings=settings, watch=watch)
-        agreed = float((model.predict(files) == answers).mean())
+        after = model.predict(files)
+        agreed = float((after == answers).mean())
+        right = [100 * sum(map(str.__eq__, map(str, found), names)) / len(names) for found in (answers, after)]
         if verb.out is None:
             where = f"{verb.model}  generation {folder.write(model.save)}"
         else:
@@ -135,5 +137,6 @@ def of_model(verb: argparse.Namespace, photos: Path | None, console: Console) ->
         console,
         f"{where}: one pass for {counted(len(model.tasks), 'task')}, {counted(len(model.classes), 'class')}, "
         f"capacity {percent(verb.capacity)} %, {before:,} -> {state_bytes(model.method):,} bytes, "
-        f"the same answer as before for {100 * agreed:.1f} % of these photos",
+        f"the same answer as before for {100 * agreed:.1f} % of these photos, {right[1]:.1f} % of them right "
+        f"({right[0]:.1f} % before)",
     )

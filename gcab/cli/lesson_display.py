@@ -21,9 +21,21 @@ class LessonDisplay(Display):
         self.work = "finishing"  # what follows the epochs
 
     def __call__(self, event: dict[str, Any]) -> None:
-        show = {"start": self.start, "note": self.note, "epoch": self.epoch, "ending": self.ending}
+        show = {
+            "reading": self.reading,
+            "start": self.start,
+            "note": self.note,
+            "epoch": self.epoch,
+            "ending": self.ending,
+        }
         if event["event"] in show:
             show[event["event"]](event)
+
+    def reading(self, event: dict[str, Any]) -> None:
+        state = f"reading photos: {event['done']} of {event['photos']}"
+        self.progress.update(self.bar, total=event["photos"], completed=event["done"], state=state)
+        if self.line_is_due():
+            self.say(f"{self.title}  {state}")
 
     def start(self, event: dict[str, Any]) -> None:
         size, held_out, epochs, new = event["image_size"], event["held_out"], event["epochs"], len(event["classes"])
@@ -35,7 +47,7 @@ class LessonDisplay(Display):
             f"about {duration(event['estimated_seconds'])}" + (f" or less for {epochs} epochs" if epochs else "")
         )
         self.work = "finishing" if epochs else "learning"
-        self.progress.update(self.bar, total=epochs or None, state="")
+        self.progress.update(self.bar, total=epochs or None, completed=0, state="")
 
     def epoch(self, event: dict[str, Any]) -> None:
         accuracy = event["held_out_accuracy"]

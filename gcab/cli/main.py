@@ -51,7 +51,7 @@ Teach a vision transformer new classes, again and again, without keeping a singl
   gcab learn birds.gcab photos/week1/         teach a model your own classes, a subfolder of photos for each
   gcab predict birds.gcab photo.jpg           ask it
   gcab train cifar100/10 --data DIR           the paper's benchmark: 10 tasks of 10 classes
-  gcab report RUN...                          one HTML page with every figure
+  gcab report MODEL|RUN...                    one HTML page with every figure
 """
 
 

@@ -1,17 +1,25 @@
 """Which images of a task are held out: chosen by their pixels, so that it is the same on every machine."""
 
 import hashlib
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from gcab.errors import GcabError
 
 FEWEST = 5  # images of a class from which some can be held out
+SIDE = 8  # pixels to which images are brought to be compared
+NEAR = 0.25  # of the usual distance within a class: images of one burst or track are nearer than that
+SAMPLE = 1000  # images of a class that tell the usual distance, and rows that are compared at once
 
 
-def held_out(images: Tensor, labels: Tensor, share: float) -> Tensor:
-    """True for a share of the images of every class that has enough, at least one of each: (n,)."""
+def held_out(images: Tensor, labels: Tensor, share: float, apart: bool = False) -> Tensor:
+    """True for a share of the images of every class that has enough, at least one of each: (n,).
+
+    `apart`: of photos taken shortly after each other all are held out or none, as a neighbour gives the answer away.
+    """
     if not 0 <= share <= 0.5:
         raise GcabError(f"the share of images held out is {share}: give a number from 0 to 0.5.")
     chosen = torch.zeros(len(labels), dtype=torch.bool)
@@ -21,5 +29,47 @@ def held_out(images: Tensor, labels: Tensor, share: float) -> Tensor:
             members = (labels == label).nonzero().flatten().tolist()
             if len(members) >= FEWEST:
                 count = max(1, round(share * len(members)))
-                chosen[sorted(members, key=keys.__getitem__)[:count]] = True
+                ordered = sorted(members, key=keys.__getitem__)
+                groups = series(images, ordered) if apart else [[member] for member in ordered]
+                chosen[whole_groups(groups, count) or ordered[:count]] = True
     return chosen
+
+
+def whole_groups(groups: Sequence[Sequence[int]], count: int) -> list[int]:
+    """The first groups that have no more members together than wanted; where all have more, one that leaves as many."""
+    found: list[int] = []
+    for group in groups:
+        if len(found) + len(group) <= count:
+            found += group
+    smallest = min(groups, key=len)
+    return found or (list(smallest) if 2 * len(smallest) <= sum(map(len, groups)) else [])
+
+
+def series(images: Tensor, members: Sequence[int]) -> list[list[int]]:
+    """Members in groups, where each is near another of its group; groups in the order of their first member."""
+    small = functional.adaptive_avg_pool2d(images[list(members)].float(), SIDE).round().flatten(1).double()
+    lengths, count = small.square().sum(dim=1), len(members)
+
+    def squared(rows: Tensor, own: Tensor) -> Tensor:
+        """Distances to all, exact: all numbers are whole."""
+        return own[:, None] + lengths - 2 * rows @ small.T
+
+    some = squared(small[:SAMPLE], lengths[:SAMPLE])
+    usual = some[~torch.eye(*some.shape, dtype=torch.bool)].median()
+    group = list(range(count))
+
+    def first(place: int) -> int:
+        while group[place] != place:
+            group[place] = place = group[group[place]]
+        return place
+
+    for start in range(0, count, SAMPLE):
+        rows = slice(start, start + SAMPLE)
+        near = (squared(small[rows], lengths[rows]) <= NEAR**2 * usual).nonzero() + torch.tensor([start, 0])
+        for one, other in near[near[:, 0] > near[:, 1]].tolist():
+            low, high = sorted((first(one), first(other)))
+            group[high] = low
+    found: dict[int, list[int]] = {}
+    for place, member in enumerate(members):
+        found.setdefault(first(place), []).append(member)
+    return list(found.values())

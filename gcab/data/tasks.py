@@ -94,9 +94,9 @@ class TaskImages:
         """The images to train on, and a share of every class held out; None where no class has images enough."""
         return self.parted(self.held_out(share))
 
-    def held_out(self, share: float) -> Tensor:
-        """Which images `divided` holds out (n,)."""
-        return held_out(self.images, self.labels, share)
+    def held_out(self, share: float, apart: bool = False) -> Tensor:
+        """Which images `divided` holds out (n,); `apart`: none that has a neighbour in a series among the others."""
+        return held_out(self.images, self.labels, share, apart)
 
     def parted(self, chosen: Tensor) -> "tuple[TaskImages, TaskImages | None]":
         """The others and those chosen, if any."""

@@ -68,10 +68,10 @@ class Referee(nn.Module):
         """
         weights, labels = self.weights.clone(), labels.to(self.weights.device)
         network = torch.tensor([name != EYE for name in self.opinions], device=weights.device)
-        each, right = 1 / labels.bincount()[labels].double(), list[Tensor]()
+        each, right = 1 / labels.cpu().bincount()[labels.cpu()].double(), list[Tensor]()  # exact sums, on the host
         for say in SAYS:
             self.weights.copy_(torch.where(network, say * weights, weights))
-            right.append((self(opinions).argmax(dim=1) == labels) * each)
+            right.append((self(opinions).argmax(dim=1) == labels).cpu() * each)
         gains = [now - right[0] for now in right]
         sure = [float(gain.sum()) if gain.sum() >= SURE * gain.square().sum().sqrt() else 0.0 for gain in gains]
         best = SAYS[sure.index(max(sure))]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -225,7 +226,9 @@ def test_a_model_in_use_gets_a_generation_that_can_be_undone(
     assert ModelFolder(model).undoes == "task"
     assert main(["distill", str(model), "--data", str(photos / "week2"), *QUICK]) == 0
     assert ModelFolder(model).undoes == "distillation"
-    assert "generation 3: one pass for 2 tasks, 5 classes, capacity 80 %" in " ".join(capsys.readouterr().out.split())
+    told = " ".join(capsys.readouterr().out.split())
+    assert "generation 3: one pass for 2 tasks, 5 classes, capacity 80 %" in told
+    assert re.search(r"of these photos, \d+\.\d % of them right \(\d+\.\d % before\)", told)
     after = document(model / "generation-0003")
     for name in ("tasks", "labels", "taught", "image_size", "mean", "std"):
         assert after[name] == before[name]

@@ -68,7 +68,8 @@ def test_a_lesson_for_programs(model: Path, world: Path, capsys: pytest.CaptureF
     capsys.readouterr()
     assert main(["learn", str(model), str(world / "week2"), "--device", "cpu", "--progress", "json"]) == 0
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [event["event"] for event in events] == ["start", "epoch", "epoch", "done"]
+    assert [event["event"] for event in events] == ["note", "start", "epoch", "epoch", "done"]
+    assert "at most 2 epochs, as an earlier lesson was told" in events[0]["text"]
 
 
 def test_a_lesson_in_silence(model: Path, world: Path, capsys: pytest.CaptureFixture[str]) -> None:

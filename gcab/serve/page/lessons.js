@@ -4,7 +4,7 @@
  * @typedef {import("./parts.js").Model} Model
  * @typedef {{event: string, classes?: string[], again?: string[], images?: number, epoch?: number, epochs?: number, loss?: number,
  *   held_out_accuracy?: number | null, seconds_left?: number | null, estimated_seconds?: number, digest?: string,
- *   seconds?: number, share?: number, text?: string}} TeachEvent
+ *   seconds?: number, share?: number, text?: string, done?: number, photos?: number}} TeachEvent
  * @typedef {{state: "idle" | "running" | "done" | "failed", events: TeachEvent[], accuracy_before: number | null,
  *   accuracy_after: number | null, error: string | null}} Job
  */
@@ -201,7 +201,11 @@ function showProgress(job) {
   const left = (ending ?? last)?.seconds_left ?? start?.estimated_seconds;
   const soon = typeof left === "number" ? `about ${duration(left)} left` : "estimating the time";
   const title = start?.classes ? `Learning ${shortList([...start.classes, ...(start.again ?? [])])}` : "Preparing the photos";
-  if (ending?.share) {
+  const reading = job.events.findLast((event) => event.event === "reading");
+  if (reading?.photos && !start) {
+    const done = reading.done ?? 0;
+    describeJob("Reading the photos", `${done} of ${reading.photos}`, done / reading.photos);
+  } else if (ending?.share) {
     describeJob(title, `Finishing · ${soon}`, ending.share);
   } else if (last?.epoch && last.epochs) {
     describeJob(title, `Epoch ${last.epoch} of at most ${last.epochs} · ${soon}`, last.epoch / last.epochs);

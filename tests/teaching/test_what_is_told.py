@@ -1,0 +1,34 @@
+"""What a person is told before a lesson begins: how many photos are read, and whose number of epochs holds."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.photos import WEEK1, WEEK2, make_photos
+from helpers.settings import TINY_GCAB
+from rich.console import Console
+
+from gcab.classifier import teaching
+from gcab.classifier.teaching import teach
+from gcab.cli.lesson_display import LessonDisplay
+
+INHERITED = "at most 1 epoch, as an earlier lesson was told: --epochs changes that"
+
+
+def test_reading_and_inherited_epochs_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(teaching, "READ", 8)
+    told: list[list[dict[str, Any]]] = []
+    for number, (names, epochs) in enumerate(((WEEK1, 1), (WEEK2, None))):
+        told.append([])
+        photos = make_photos(tmp_path / str(number), names, seed=number)
+        wishes: dict[str, Any] = {"epochs": epochs, "settings": TINY_GCAB if epochs else None}
+        teach(tmp_path / "m", photos, device="cpu", progress=told[-1].append, **wishes)
+    reading = [event for event in told[0] if event["event"] == "reading"]
+    assert reading == [{"event": "reading", "done": done, "photos": 24} for done in (8, 16, 24)]
+    notes = [[event["text"] for event in events if event["event"] == "note"] for events in told]
+    assert [INHERITED in lines for lines in notes] == [False, True]
+    console = Console(record=True, force_terminal=False, width=100)
+    with LessonDisplay(console, "m") as display:
+        monkeypatch.setattr(display, "line_is_due", lambda: True)
+        display(reading[0])
+    assert "m  reading photos: 8 of 24" in console.export_text()
