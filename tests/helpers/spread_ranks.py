@@ -178,8 +178,10 @@ def check_resume(folder: Path, method: str, profile: str, expected: tuple[str, .
             raise StoppedError
 
     path = folder / "stopped"
+    stopped = experiment_in(path, method, profile, stop, checkpoint_seconds=0)
     with pytest.raises(StoppedError):
-        experiment_in(path, method, profile, stop, checkpoint_seconds=0).finish()
+        stopped.finish()
+    stopped.run.checkpoints.wait()  # as a run does that ends; else the last one may be read half written
     resumed: list[dict[str, Any]] = []
     experiment = experiment_in(path, method, profile, resumed.append, checkpoint_seconds=1e9)
     experiment.finish()
