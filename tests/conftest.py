@@ -1,6 +1,7 @@
 """What holds for all tests: the summary counts those that no browser could run."""
 
 import gc
+import os
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext
@@ -53,6 +54,19 @@ def small_change() -> Iterator[None]:
         patch.setattr(eye, "CHUNK", 100)  # the few features of a tiny model fit a cache
         gc.collect()
         gc.freeze()  # so that collections look at what tests make, not at all of torch
+        yield
+
+
+@pytest.fixture(scope="module")
+def forked_interpreters() -> Iterator[None]:
+    """Whatever starts Python gets a fork of one that has loaded torch, which takes seconds otherwise."""
+    import multiprocessing.spawn
+
+    from helpers.prepared import started
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", str(started() / "python"))
+        patch.setattr(multiprocessing.spawn, "_python_exe", os.fsencode(sys.executable))
         yield
 
 

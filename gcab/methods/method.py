@@ -219,7 +219,8 @@ def losses(kind: Loss, logits: Tensor, labels: Tensor) -> Tensor:
     """What each image adds to the mean that `cross_entropy` or `binary_cross_entropy` is."""
     if kind == "ce":
         return functional.cross_entropy(logits, labels, reduction="none")
-    targets = functional.one_hot(labels, logits.shape[1]).to(logits.dtype)
+    # `one_hot` looks at the labels' values, which a gradient per image by `vmap` does not allow.
+    targets = (labels[:, None] == torch.arange(logits.shape[1], device=labels.device)).to(logits.dtype)
     return functional.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(dim=1)
 
 

@@ -104,6 +104,7 @@ def forget(model: Path, folder: Path) -> None:
     main(["forget", str(model), "b", "--photos", str(folder), "--device", "cpu"])
 
 
+@pytest.mark.usefixtures("forked_interpreters")
 def test_forgetting_killed_at_any_moment(tmp_path: Path) -> None:
     folder = photos(tmp_path / "1", 0, 1, 2)
     model = taught(tmp_path / "m", folder)
