@@ -33,8 +33,8 @@ class Referee(nn.Module):
         super().__init__()
         self.opinions = opinions
         # Until held-out images tell more, the eye decides where there is one: its answers never drift.
-        trusted = EYE if EYE in opinions else HEADS
-        self.register_buffer("weights", torch.tensor([float(name == trusted) for name in opinions]))
+        self.trusted = EYE if EYE in opinions else HEADS
+        self.register_buffer("weights", torch.tensor([float(name == self.trusted) for name in opinions]))
 
     def forward(self, opinions: Mapping[str, Tensor]) -> Tensor:
         """Logits (B, classes) of all opinions together."""
@@ -54,10 +54,17 @@ class Referee(nn.Module):
             if opinions[name].shape[1] - judged > 1 and own.any():  # else nothing was told apart
                 told = opinions[name][own.to(opinions[name].device), judged:]
                 self.weights[index] = SHARES[name] * inverse_temperature(told, labels[own] - judged)
+        self.let_one_answer()
 
     def trust_eye(self) -> None:
         """Hear the eye alone, as before there were held-out images."""
         self.weights.mul_(self.weights.new_tensor([float(name == EYE) for name in self.opinions]))
+        self.let_one_answer()
+
+    def let_one_answer(self) -> None:
+        """Where no opinion is better than none, hear the one that was trusted from the start."""
+        if not self.weights.any():
+            self.weights[self.opinions.index(self.trusted)] = 1.0
 
     @torch.no_grad()
     def try_network(self, opinions: Mapping[str, Tensor], labels: Tensor) -> float:
@@ -76,6 +83,7 @@ class Referee(nn.Module):
         sure = [float(gain.sum()) if gain.sum() >= SURE * gain.square().sum().sqrt() else 0.0 for gain in gains]
         best = SAYS[sure.index(max(sure))]
         self.weights.copy_(torch.where(network, best * weights, weights))
+        self.let_one_answer()
         return best
 
 

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from gcab.model.referee import EYE, HEADS, SHARES, STATISTICS, Referee, inverse_temperature
 
@@ -172,3 +173,11 @@ def test_a_gain_that_chance_would_explain_is_none(fixed: int, say: float) -> Non
     own, wrong = torch.nn.functional.one_hot(labels, 5).float(), (torch.arange(100) < fixed)[:, None]
     eye, network = torch.where(wrong, own.roll(1, dims=1), own), 3 * own * wrong
     assert referee.try_network({HEADS: network, EYE: eye}, labels) == say
+
+
+def test_where_no_opinion_is_better_than_none_the_eye_answers() -> None:
+    labels = torch.arange(40) % 4
+    wrong = -functional.one_hot(labels, 4).float()  # each says the class is any but the right one
+    referee = Referee((HEADS, STATISTICS, EYE))
+    referee.fit({HEADS: wrong, STATISTICS: wrong, EYE: wrong}, labels, first=0)
+    assert referee.weights.tolist() == [0.0, 0.0, 1.0]
