@@ -20,8 +20,6 @@ from gcab.runs.experiment import run_experiment, run_path
 from gcab.runs.folder import RunFolder
 from gcab.runs.lock import RunLock
 
-pytestmark = pytest.mark.repeats
-
 
 class StoppedError(Exception):
     """The run was stopped from outside."""
