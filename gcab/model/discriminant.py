@@ -124,12 +124,10 @@ class ExactDiscriminant(Exact):
     def solve(self) -> None:
         """W and b from the sums, in double precision: b_c = log (n_c / n) - μ_cᵀ (Σ + r)⁻¹ μ_c / 2."""
         system = self.system()
-        weight, squares, freedom = system.weight(), system.squares(), system.freedom()
-        bias = system.share.clamp_min(RAREST).log() - (squares - freedom * system.noise) / 2
-        honest = system.honest(freedom)
-        weight = weight * system.scale[:, None]
-        self.weight.copy_(honest * weight.T)
-        self.bias.copy_(honest * (bias - system.mean @ weight))
+        rule = system.rule()
+        weight = rule.weight * system.scale[:, None]
+        self.weight.copy_(rule.honest * weight.T)
+        self.bias.copy_(rule.honest * (rule.bias - system.mean @ weight))
 
     def system(self) -> "System":
         """What the sums say of the features in units of their deviation."""
@@ -163,8 +161,7 @@ class ExactDiscriminant(Exact):
         spread 1 / (1 - h) times as far, and have a mean that owes it nothing.
         """
         system = self.system()
-        weight, squares, freedom = system.weight(), system.squares(), system.freedom()
-        honest = system.honest(freedom)
+        weight, bias, freedom, honest = system.rule()
         centres = system.means @ weight  # of the scores of each class, without b
         spread = centres - system.r * weight.T @ weight  # weightᵀ Σ weight
         random = torch.Generator().manual_seed(0)
@@ -174,7 +171,6 @@ class ExactDiscriminant(Exact):
         others = system.noise / (1 - system.noise).clamp_min(0.5)  # 1 / (n_c - 1)
         left = (1 - (1 + others) * freedom / system.n).clamp_min(LEAST)  # 1 - h, of an image of each class
         centres = centres - torch.diag(freedom * others * (1 + others / 2) / left)
-        bias = system.share.clamp_min(RAREST).log() - (squares - freedom * system.noise) / 2
         return honest * (centres[:, None] + noise / left[:, None, None] + bias)
 
     def nbytes(self) -> int:
@@ -200,13 +196,12 @@ class System(NamedTuple):
     r: float
     n: int
 
-    def weight(self) -> Tensor:
-        """(Σ + r)⁻¹ μ, (F, classes)."""
-        return self.solved(self.means.T)
-
-    def squares(self) -> Tensor:
-        """μ_cᵀ (Σ + r)⁻¹ μ_c of each class, which the noise of a mean makes larger by `freedom` / n_c."""
-        return (self.means.T * self.weight()).sum(dim=0)
+    def rule(self) -> "Rule":
+        """How to decide; the noise of a mean makes μ_cᵀ (Σ + r)⁻¹ μ_c larger by `freedom` / n_c, which is taken off."""
+        weight, freedom = self.solved(self.means.T), self.freedom()
+        squares = (self.means.T * weight).sum(dim=0) - freedom * self.noise
+        bias = self.share.clamp_min(RAREST).log() - squares / 2
+        return Rule(weight, bias, freedom, max(1 - (freedom + 1) / self.n, LEAST))
 
     def freedom(self) -> float:
         """tr (Σ + r)⁻¹ Σ: how many directions the images tell of."""
@@ -215,12 +210,17 @@ class System(NamedTuple):
         signs = signs.to(self.scale.device) * (self.scale > 0)[:, None]
         return float((signs.square().sum() - self.r * (signs * self.solved(signs)).sum()) / PROBES)
 
-    def honest(self, freedom: float) -> float:
-        """1 - h, with h the mean leverage of an image: what it adds to its own score is no evidence."""
-        return max(1 - (freedom + 1) / self.n, LEAST)
-
     def solved(self, right: Tensor) -> Tensor:
         return torch.cholesky_solve(right, self.factor)
+
+
+class Rule(NamedTuple):
+    """A class's score: its column of `weight` times the features, and its `bias`."""
+
+    weight: Tensor  # (Σ + r)⁻¹ μ, (F, classes)
+    bias: Tensor  # (classes,)
+    freedom: float  # of `System`
+    honest: float  # 1 - h, with h the mean leverage of an image: what it adds to its own score is no evidence
 
 
 def ridge(features: int, images: int, classes: int) -> float:
