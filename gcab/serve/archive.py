@@ -51,8 +51,7 @@ def unpack(file: IO[bytes], target: Path, limits: Limits) -> dict[Path, str]:
         zipfile.LargeZipFile,
         zlib.error,
         EOFError,
-        RuntimeError,
-        NotImplementedError,
+        RuntimeError,  # also of a kind of compression that is not known
     ) as problem:
         raise RequestError(422, "the zip is damaged or of an unknown kind: make it again.") from problem
     except (OSError, UnicodeError, ValueError, OverflowError, IndexError, KeyError) as problem:
