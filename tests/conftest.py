@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from helpers.browser import MISSING
 
+pytest_plugins = ["helpers.page"]
+
 
 @contextmanager
 def unmeasured() -> Iterator[None]:

@@ -1,9 +1,7 @@
 """The page in a real browser, against canned answers: it shows what the server says, by mouse, keyboard and phone."""
 
-from collections.abc import Iterator
-
 import pytest
-from helpers.browser import Visit, chromium, visit
+from helpers.browser import Visit, visit
 from helpers.fake_server import HOSTILE, PAGE, Fake, lesson, running, task
 from helpers.photos import bird, encoded, zipped
 from playwright.sync_api import Browser, FilePayload, Page, expect
@@ -24,23 +22,6 @@ ZIP: FilePayload = {
 
 def photo(name: str = "garden.png", seed: int = 0) -> FilePayload:
     return {"name": name, "mimeType": "image/png", "buffer": encoded(bird(seed))}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as found:
-        yield found
-
-
-@pytest.fixture
-def fake() -> Fake:
-    return Fake()
-
-
-@pytest.fixture
-def shown(browser: Browser, fake: Fake) -> Iterator[Visit]:
-    with running(fake) as address, visit(browser, address) as visited:
-        yield visited
 
 
 def choose(page: Page, *files: FilePayload) -> None:

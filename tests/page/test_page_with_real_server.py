@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from helpers.browser import Visit, chromium, visit
+from helpers.browser import Visit, visit
 from helpers.photos import bird, encoded, zipped
 from helpers.processes import LIMIT
 from PIL import Image
@@ -46,12 +46,6 @@ def served(model: Path) -> Iterator[str]:
         finally:
             process.terminate()
             process.wait(LIMIT)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as found:
-        yield found
 
 
 @pytest.fixture

@@ -2,11 +2,10 @@
 
 import io
 import zipfile
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from helpers.browser import Visit, chromium, visit
+from helpers.browser import Visit, visit
 from helpers.fake_server import HOSTILE, Fake, lesson, running
 from helpers.photos import bird, encoded
 from playwright.sync_api import Browser, FilePayload, Page, expect
@@ -50,23 +49,6 @@ def facts() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def content() -> str:
     return model_content(facts())
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as found:
-        yield found
-
-
-@pytest.fixture
-def fake() -> Fake:
-    return Fake()
-
-
-@pytest.fixture
-def shown(browser: Browser, fake: Fake) -> Iterator[Visit]:
-    with running(fake) as address, visit(browser, address) as visited:
-        yield visited
 
 
 def photo(name: str) -> FilePayload:
