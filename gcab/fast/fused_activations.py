@@ -6,31 +6,37 @@ the widest tensor of a block once more. GELU is the library's own, which differs
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
 
+class Activated(nn.Module):
+    """gelu(W x + b), or relu(W x + b); all of a kind are compiled as one."""
+
+    def __init__(self, layer: nn.Linear, activation: nn.GELU | nn.ReLU) -> None:
+        super().__init__()
+        self.layer, self.gelu = layer, isinstance(activation, nn.GELU)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.to(self.layer.weight.dtype).flatten(0, -2)
+        result = torch._addmm_activation(self.layer.bias, rows, self.layer.weight.t(), use_gelu=self.gelu)
+        return result.unflatten(0, x.shape[:-1])
+
+
 @contextmanager
 def fused_activations(module: nn.Module) -> Iterator[None]:
     """A context manager in which every linear layer of a sequence applies the activation that follows it."""
-    pairs = [pair for part in module.modules() if isinstance(part, nn.Sequential) for pair in pairwise(part)]
-    fused: list[nn.Module] = []
-    for layer, activation in pairs:
-        if isinstance(layer, nn.Linear) and isinstance(activation, nn.GELU | nn.ReLU):
-            layer.forward = partial(activated, layer, isinstance(activation, nn.GELU))  # type: ignore[method-assign]
-            activation.forward = nn.Identity().forward  # type: ignore[method-assign]
-            fused += [layer, activation]
+    held: list[tuple[nn.Module, str, nn.Module]] = []
+    for sequence in [part for part in module.modules() if isinstance(part, nn.Sequential)]:
+        for (first, layer), (second, activation) in pairwise(sequence.named_children()):
+            if isinstance(layer, nn.Linear) and isinstance(activation, nn.GELU | nn.ReLU):
+                held += [(sequence, first, layer), (sequence, second, activation)]
+                sequence.add_module(first, Activated(layer, activation))
+                sequence.add_module(second, nn.Identity())
     try:
         yield
     finally:
-        for part in fused:
-            del part.forward
-
-
-def activated(layer: nn.Linear, gelu: bool, x: Tensor) -> Tensor:
-    """gelu(W x + b), or relu(W x + b)."""
-    rows = x.to(layer.weight.dtype).flatten(0, -2)
-    return torch._addmm_activation(layer.bias, rows, layer.weight.t(), use_gelu=gelu).unflatten(0, x.shape[:-1])
+        for sequence, name, part in held:
+            sequence.add_module(name, part)
