@@ -28,7 +28,7 @@ class Activated(nn.Module):
 @contextmanager
 def fused_activations(module: nn.Module) -> Iterator[None]:
     """A context manager in which every linear layer of a sequence applies the activation that follows it."""
-    held: list[tuple[nn.Module, str, nn.Module]] = []
+    held: list[tuple[nn.Sequential, str, nn.Module]] = []
     for sequence in [part for part in module.modules() if isinstance(part, nn.Sequential)]:
         for (first, layer), (second, activation) in pairwise(sequence.named_children()):
             if isinstance(layer, nn.Linear) and isinstance(activation, nn.GELU | nn.ReLU):
