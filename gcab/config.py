@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from gcab.data.augment import AugmentConfig
@@ -120,9 +121,15 @@ def scenario_preset(name: str) -> dict[str, Any]:
     }
 
 
+@cache
+def types_of(kind: type) -> dict[str, Any]:
+    """Of the settings that a class holds, which are asked for again and again and would be evaluated each time."""
+    return get_type_hints(kind)
+
+
 def leaves(config: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Every setting as (dotted key, type, value)."""
-    hints = get_type_hints(type(config))
+    hints = types_of(config.__class__)
     for item in dataclasses.fields(config):
         value = getattr(config, item.name)
         if dataclasses.is_dataclass(value):
@@ -201,7 +208,7 @@ def _fill(config: Any, stored: Mapping[str, Any], prefix: str) -> Any:
     for name in stored:
         if name not in names:
             raise unknown("setting", prefix + name, names)
-    hints, values = get_type_hints(type(config)), {}
+    hints, values = types_of(config.__class__), {}
     for name, value in stored.items():
         inner, key = getattr(config, name), prefix + name
         if dataclasses.is_dataclass(inner):

@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from types import UnionType
 from typing import (
     Any,
@@ -296,6 +297,12 @@ class RuntimeRecord(TypedDict):
     models: dict[str, Cost]
 
 
+@cache
+def types_of(kind: Any) -> dict[str, Any]:
+    """Of a record's entries, which would be evaluated for each line of a log."""
+    return get_type_hints(kind)
+
+
 def flaws(value: Any, kind: Any, place: str = "") -> Iterator[str]:
     """Where JSON is not of a type, each with its dotted place."""
     origin, inner = get_origin(kind), get_args(kind)
@@ -309,7 +316,7 @@ def flaws(value: Any, kind: Any, place: str = "") -> Iterator[str]:
         if value not in inner:
             yield f"{place} is {shortened(value)}, not {' or '.join(map(shortened, inner))}"
     elif (is_typeddict(kind) or origin in (dict, Mapping)) and isinstance(value, dict):
-        fields = get_type_hints(kind) if is_typeddict(kind) else dict.fromkeys(value, inner[1])
+        fields = types_of(kind) if is_typeddict(kind) else dict.fromkeys(value, inner[1])
         for name, field in fields.items():
             if name in value:
                 yield from flaws(value[name], field, f"{below}{name}")

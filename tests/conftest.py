@@ -1,12 +1,15 @@
 """What holds for all tests: the summary counts those that no browser could run."""
 
 import gc
+import os
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
+import coverage
 import pytest
 from helpers.browser import MISSING
 
@@ -30,6 +33,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     count = sum(MISSING in str(report.longrepr) for report in skipped)
     if count:
         terminalreporter.write_line(f"{count} tests skipped for want of a browser: make browser installs Chromium")
+
+
+def pytest_sessionfinish() -> None:
+    """Coverage is saved when a process ends, but xdist kills a worker that takes ten seconds to do so."""
+    if (measured := coverage.Coverage.current()) is not None:
+        measured.save()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -59,14 +68,34 @@ def small_change() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
+def forked_interpreters() -> Iterator[None]:
+    """Whatever starts Python gets a fork of one that has loaded torch, which takes seconds otherwise."""
+    import multiprocessing.spawn
+
+    from helpers.prepared import started
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", str(started() / "python"))
+        patch.setattr(multiprocessing.spawn, "_python_exe", os.fsencode(sys.executable))
+        yield
+
+
+@pytest.fixture(scope="module")
 def rough_embedding() -> Iterator[None]:
-    """The fewest steps that a t-SNE may take, for pictures whose points nobody looks at."""
+    """The fewest steps that a t-SNE may take, and no room made for labels, for pictures that nobody looks at."""
     from matplotlib.figure import Figure
     from sklearn import manifold
 
+    intact = Figure.savefig
+
+    @unmeasured()
+    def savefig(figure: Figure, *arguments: Any, **named: Any) -> None:
+        figure.set_layout_engine("none")
+        intact(figure, *arguments, dpi=50, **named)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(manifold, "TSNE", partial(manifold.TSNE, max_iter=250))
-        patch.setattr(Figure, "savefig", unmeasured()(Figure.savefig))
+        patch.setattr(Figure, "savefig", savefig)
         yield
 
 

@@ -2,6 +2,7 @@
 
 import importlib
 import pkgutil
+from functools import cache
 
 import gcab.methods
 from gcab.errors import unknown
@@ -13,8 +14,14 @@ def methods() -> dict[str, type[Method]]:
 
     A module whose name would be a word of Python ends in an underscore, which is not part of the method's.
     """
+    return dict(methods_in(tuple(gcab.methods.__path__)))
+
+
+@cache
+def methods_in(folders: tuple[str, ...]) -> dict[str, type[Method]]:
+    """Each is read once: a configuration asks for its method whenever it is resolved."""
     found: dict[str, type[Method]] = {}
-    for module_info in pkgutil.iter_modules(gcab.methods.__path__):
+    for module_info in pkgutil.iter_modules(folders):
         module = importlib.import_module(f"gcab.methods.{module_info.name}")
         for value in vars(module).values():
             is_method = isinstance(value, type) and issubclass(value, Method) and "summary" in vars(value)

@@ -1,11 +1,12 @@
 """Where a published figure comes from, in words: what makes its runs from nothing, and what draws it again."""
 
-import json
 import shlex
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-from gcab.config import to_dict
+from gcab.config import RunConfig, to_dict
 from gcab.data.registry import dataset
 from gcab.paper.evidence import epochs_of
 from gcab.paper.jobs import Job, plan
@@ -50,7 +51,13 @@ def recipe_command(name: str, runs: Sequence[RunFolder]) -> tuple[str, list[Job]
 
 def is_of(run: RunFolder, job: Job) -> bool:
     """Whether a job would make this run; earlier versions did not know all of today's settings."""
-    wanted = dict(flat_settings(json.loads(json.dumps(to_dict(job.config)))))
-    return run.seed == job.config.seed and all(
-        wanted[key] == value for key, value in flat_settings(run.config) if key in wanted
-    )
+    if (run.seed, run.method) != (job.config.seed, job.config.method):
+        return False
+    wanted = settings_of(job.config)
+    return all(wanted[key] == value for key, value in flat_settings(run.config) if key in wanted)
+
+
+@cache
+def settings_of(config: RunConfig) -> dict[str, Any]:
+    """As a run's config.json has them, by dotted key."""
+    return dict(flat_settings(to_dict(config)))

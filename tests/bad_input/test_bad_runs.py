@@ -20,6 +20,8 @@ from gcab.cli.main import main
 from gcab.methods.finetune import Finetune
 from gcab.runs.lock import RunLock
 
+pytestmark = pytest.mark.usefixtures("forked_interpreters")
+
 LIMITED = """
 import resource, sys
 from gcab.cli.main import main

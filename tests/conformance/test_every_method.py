@@ -38,6 +38,8 @@ from gcab.runs.folder import RunFolder
 from gcab.training.step import Step
 from gcab.training.trainer import Epoch, Trainer, finish
 
+pytestmark = pytest.mark.repeats
+
 PROFILES, SWITCHES = profile_cases(), switch_cases()
 
 
@@ -45,9 +47,7 @@ class StoppedError(Exception):
     """The run was stopped from outside."""
 
 
-@pytest.fixture(
-    scope="module", params=[*PROFILES, *(pytest.param(case, marks=pytest.mark.repeats) for case in SWITCHES)], ids=str
-)
+@pytest.fixture(scope="module", params=[*PROFILES, *SWITCHES], ids=str)
 def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
     """An uninterrupted run of a case."""
     case: Case = request.param

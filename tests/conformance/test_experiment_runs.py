@@ -20,6 +20,8 @@ from gcab.runs.experiment import run_experiment, run_path
 from gcab.runs.folder import RunFolder
 from gcab.runs.lock import RunLock
 
+pytestmark = pytest.mark.repeats
+
 
 class StoppedError(Exception):
     """The run was stopped from outside."""

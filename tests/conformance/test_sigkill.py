@@ -12,6 +12,8 @@ from helpers.runs import CPU, Case, data_for, finished_run, ignore, same_results
 from gcab.runs.experiment import run_experiment
 from gcab.runs.folder import RunFolder
 
+pytestmark = [pytest.mark.repeats, pytest.mark.usefixtures("forked_interpreters")]
+
 KILLS = 3
 
 

@@ -20,6 +20,8 @@ from gcab.data import cache, decoders
 from gcab.data.archive import File, ZipMember
 from gcab.errors import GcabError
 
+pytestmark = pytest.mark.usefixtures("forked_interpreters")
+
 COUNT, SIZE = 30, 8
 IMAGE = 3 * SIZE**2
 

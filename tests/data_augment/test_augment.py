@@ -13,6 +13,8 @@ from gcab.data.augment import Augment, AugmentConfig, Choices, normalise
 from gcab.data.randaugment import Layer, Operation
 from gcab.errors import GcabError
 
+pytestmark = pytest.mark.repeats
+
 MEAN, STD = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
 
 

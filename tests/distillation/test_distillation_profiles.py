@@ -17,6 +17,8 @@ from gcab.model.network import GatedNetwork
 from gcab.paper.jobs import plan
 from gcab.paper.recipes import RECIPES
 
+pytestmark = pytest.mark.repeats
+
 OURS = {"distillation_steps": 16000, "distillation_lr": 1e-3, "temperature": 10.0, "views": 16}
 TEXT = {"distillation_steps": 15600, "distillation_lr": 5e-3, "temperature": 1.0, "views": 1}
 CHOSEN = {"extended": OURS, "official": OURS, "paper": TEXT}

@@ -53,6 +53,8 @@ from gcab.model.encoder import DropPath
 from gcab.model.heads import Head
 from gcab.training.trainer import finish
 
+pytestmark = pytest.mark.repeats
+
 
 def some_pixels(count: int = 9) -> Tensor:
     generator = torch.Generator().manual_seed(3)

@@ -2,11 +2,11 @@
 
 import os
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
+from helpers.prepared import Program
 from helpers.processes import LIMIT, ranks, ranks_of, records, start_ranks, torchrun
 from helpers.settings import train_flags
 
@@ -27,7 +27,7 @@ def folder_of(runs: Path) -> Path:
     return run_path(runs, resolve(verb.scenario, verb.method, verb.profile, verb.seed, changes_of(verb)))
 
 
-def wait_for_task(path: Path, task: int, process: subprocess.Popen[str]) -> None:
+def wait_for_task(path: Path, task: int, process: Program) -> None:
     """Until the task is being trained."""
     deadline = time.monotonic() + LIMIT
     while process.poll() is None and time.monotonic() < deadline:

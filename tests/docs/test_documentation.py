@@ -33,6 +33,8 @@ from gcab.serve.limits import Limits
 from gcab.serve.metrics import Metrics
 from gcab.serve.security import OPEN_PATHS
 
+pytestmark = pytest.mark.repeats
+
 # Every label of the paper's source, in its order.
 PAPER_LABELS = (
     "fig:allscenarios",

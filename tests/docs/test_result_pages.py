@@ -17,6 +17,8 @@ from gcab.report.logs import read_runs
 from gcab.runs.finding import RUN_LIST, listed_runs
 from gcab.runs.folder import find_runs
 
+pytestmark = pytest.mark.repeats
+
 RESULTS = Path(__file__).parents[2] / "results"
 FILES = sorted(path for path in RESULTS.rglob("*") if path.is_file())
 LARGEST = 10_000_000  # bytes of all files together
@@ -38,15 +40,13 @@ def test_a_figure_can_be_drawn_again_from_the_runs_that_its_folder_names(file: P
     assert {run.path for run in runs} == {run.path for run in there}, "no run without a part in it"
     places = [folder / entry["folder"] for entry in published["runs"]]
     assert places == [run.path for run in runs]
-    for line, wanted in zip(EXHIBITS[name].lines(runs), published["lines"], strict=True):
+    lines = EXHIBITS[name].lines(runs)
+    for line, wanted in zip(lines, published["lines"], strict=True):
         assert line == pytest.approx(wanted)
     names = [str(place.resolve().relative_to(store_of(folder))) for place in places]
     page = file.with_suffix(".md").read_text("utf-8")
     assert origin(name, runs, names, Path("results") / folder.name) in page
-    for table in (
-        table_of("", EXHIBITS[name].lines(runs), EXHIBITS[name].note),
-        runs_table(runs, names, published["runs"]),
-    ):
+    for table in (table_of("", lines, EXHIBITS[name].note), runs_table(runs, names, published["runs"])):
         assert markdown(table) in page
 
 

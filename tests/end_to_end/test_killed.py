@@ -12,6 +12,8 @@ from helpers.settings import train_flags
 from gcab.cli.main import main
 from gcab.runs.folder import RunFolder
 
+pytestmark = pytest.mark.repeats
+
 EPOCHS = 3
 TRAIN = ["train", "digits/5", *train_flags("gcab", {"training.epochs": EPOCHS})]
 

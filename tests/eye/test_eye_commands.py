@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import random
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from helpers.processes import LIMIT
 
 from gcab import ContinualClassifier, ModelFolder
 from gcab.cli.main import main
+from gcab.model.eye import SHARES, filters
 from gcab.serve.schema import Model, Prediction
 from gcab.serve.served import Inference, ServedModel
 
@@ -104,6 +106,7 @@ def forget(model: Path, folder: Path) -> None:
     main(["forget", str(model), "b", "--photos", str(folder), "--device", "cpu"])
 
 
+@pytest.mark.usefixtures("forked_interpreters")
 def test_forgetting_killed_at_any_moment(tmp_path: Path) -> None:
     folder = photos(tmp_path / "1", 0, 1, 2)
     model = taught(tmp_path / "m", folder)
@@ -163,13 +166,26 @@ def test_an_eye_of_another_version_is_refused(tmp_path: Path, capsys: pytest.Cap
     assert "version 1 of the eye, this gcab sees with version 2" in capsys.readouterr().err
 
 
+@pytest.fixture
+def one_patch_size() -> Iterator[None]:
+    """The operations of an eye's graph without their repetition for patches of other sizes."""
+    usual = dict(SHARES)
+    assert filters().keys() == usual.keys()  # which are read once, for all tests
+    SHARES.clear()
+    SHARES[4] = sum(usual.values())
+    yield
+    SHARES.clear()
+    SHARES.update(usual)  # in their order, which is that of the features
+
+
 @pytest.mark.repeats
+@pytest.mark.usefixtures("one_patch_size")
 @pytest.mark.parametrize("file", ["eye.pt2", "eye.onnx"])
 def test_exporting(
     tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.onnx, "export", partial(torch.onnx.export, optimize=False))  # as long as all else
-    model = taught(tmp_path / "m", photos(tmp_path / "1", 0, 1))
+    model = taught(tmp_path / "m", photos(tmp_path / "1", 0, 1), settings=("--set", "augment.flip=true"))
     assert run("export", model, tmp_path / file, "--with-preprocessing") == 0
     assert "2 classes" in capsys.readouterr().out
 

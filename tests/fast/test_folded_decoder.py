@@ -16,6 +16,8 @@ from gcab.model.encoder import Encoder, EncoderConfig
 from gcab.model.network import GatedNetwork, Masks
 from gcab.model.options import NetworkOptions
 
+pytestmark = pytest.mark.repeats
+
 CHOICES: dict[str, tuple[Any, Any]] = {
     "gates": (True, False),
     "class_token": ("shared", "per_task"),

@@ -14,6 +14,8 @@ from gcab.paper.recipes import RECIPES
 from gcab.paper.store import usual_name
 from gcab.runs.folder import RunFolder
 
+pytestmark = pytest.mark.repeats
+
 OUT = Path("results/some")
 
 

@@ -15,7 +15,7 @@ from gcab.cli.main import main
 from gcab.paper.jobs import chosen
 from gcab.runs.folder import RunFolder, find_runs
 
-pytestmark = pytest.mark.usefixtures("small_eyes", "rough_embedding")
+pytestmark = pytest.mark.usefixtures("small_eyes", "rough_embedding", "forked_interpreters")
 
 SETTINGS = set_flags({**SHORT, **FEW_FEATURES})
 

@@ -5,20 +5,22 @@ import os
 import secrets
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from helpers.commands import refusal
-from helpers.processes import COMMAND, LIMIT, records, unmeasured
+from helpers.prepared import PYTHON
+from helpers.processes import LIMIT, records, unmeasured
 from helpers.recipes import SHORT, jobs_of, made
 from helpers.runs import same_results
 from helpers.settings import FEW_FEATURES, set_flags
 
 from gcab.runs.folder import RunFolder
 
-pytestmark = pytest.mark.usefixtures("small_eyes")
+pytestmark = pytest.mark.usefixtures("small_eyes", "forked_interpreters")
 
 EPOCHS = 12  # so that the worker is still in its second task when it is killed
 ENGINES = {"processes": (), "ray": ("--on", "ray"), "submitit": ("--on", "slurm", "--slurm", "cluster=local")}
@@ -29,6 +31,13 @@ def installed(package: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(missing, reason=f"{package} is not installed: pip install 'gcab[ray,slurm]'")
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory, small_eyes: None) -> list[RunFolder]:
+    """The runs, made here one after the other."""
+    del small_eyes
+    return made(jobs_of("embedding", tmp_path_factory.mktemp("alone"), "digits/2", epochs=EPOCHS))
+
+
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     """`gcab figure embedding` with two runs at a time, given in the folder of the test; it speaks to said.txt there."""
@@ -37,8 +46,10 @@ def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     started = []
 
     def program(*arguments: object) -> subprocess.Popen[bytes]:
-        command = [*COMMAND, "figure", "embedding", "--scenario", "digits/2", "--device", "cpu", *map(str, arguments)]
-        command += ["--at-once", "2", "--out", "out", *set_flags({**SHORT, **FEW_FEATURES})]
+        # Jobs of submitit are not for a fork: they are processes of a session of their own.
+        python = PYTHON if "slurm" in arguments else sys.executable
+        command = [python, "-m", "gcab", "figure", "embedding", "--scenario", "digits/2", "--device", "cpu"]
+        command += [*map(str, arguments), "--at-once", "2", "--out", "out", *set_flags({**SHORT, **FEW_FEATURES})]
         with (tmp_path / "said.txt").open("w") as said:
             environment = {**unmeasured(), **settings}
             started.append(subprocess.Popen(command, cwd=tmp_path, stdout=said, stderr=said, env=environment))
@@ -59,7 +70,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     ],
 )
 def test_a_killed_worker_changes_nothing(
-    tmp_path: Path, start: Callable[..., subprocess.Popen[bytes]], engine: str
+    tmp_path: Path, start: Callable[..., subprocess.Popen[bytes]], alone: list[RunFolder], engine: str
 ) -> None:
     jobs = jobs_of("embedding", tmp_path / "runs", "digits/2", epochs=EPOCHS)
     command = start(*ENGINES[engine], "--epochs", EPOCHS)
@@ -72,7 +83,6 @@ def test_a_killed_worker_changes_nothing(
     assert "1 of 2: digits/2, without PFR: ACC_TAG" in text
     assert "2 of 2: digits/2, with PFR: ACC_TAG" in text
     assert (tmp_path / "out" / "embedding.png").exists()
-    alone = made(jobs_of("embedding", tmp_path / "alone", "digits/2", epochs=EPOCHS))
     for run, job in zip(alone, jobs, strict=True):
         same_results(run, RunFolder.open(job.path))
 

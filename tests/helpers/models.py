@@ -36,12 +36,13 @@ def random_bytes(*shape: int, seed: int = 0) -> Tensor:
     return torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
 
 
-def save_tiny(folder: Path, method: str = "gcab", profile: str = "extended", tasks: int = 2) -> None:
+def save_tiny(folder: Path, method: str = "gcab", profile: str = "extended", tasks: int = 2, flip: bool = True) -> None:
     """A calibrated model folder after so many tasks, without training."""
     quick: dict[str, Any] = {"options.distillation_steps": 3, "options.views": 1} if method == "gcab-fast" else {}
     if profile == "extended" and method in ("gcab", "gcab-fast"):
         quick |= FEW_FEATURES
-    config = resolve("folder/1", method, profile, changes={**TINY, **FEW_TOKENS, "scenario.image_size": SIZE, **quick})
+    quick |= {"scenario.image_size": SIZE, "augment.flip": flip}
+    config = resolve("folder/1", method, profile, changes={**TINY, **FEW_TOKENS, **quick})
     built, stream = build_method(config), tasks_of(tasks)
     generator = torch.Generator().manual_seed(5)
     for task in stream:
@@ -60,8 +61,10 @@ def save_tiny(folder: Path, method: str = "gcab", profile: str = "extended", tas
     save_method(folder, built, config, stream, {"calibration": calibration.to_dict()})
 
 
-def tiny_model(folder: Path, method: str = "gcab", profile: str = "extended", tasks: int = 2) -> ContinualClassifier:
-    save_tiny(folder, method, profile, tasks)
+def tiny_model(
+    folder: Path, method: str = "gcab", profile: str = "extended", tasks: int = 2, flip: bool = True
+) -> ContinualClassifier:
+    save_tiny(folder, method, profile, tasks, flip)
     return ContinualClassifier.load(folder, device="cpu")
 
 

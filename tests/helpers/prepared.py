@@ -1,12 +1,15 @@
 """Programs that start in a moment: each is a process of its own, forked from one that has loaded torch already.
 
-`python -m helpers.prepared FD` is that one: it takes orders from a socket until nobody is at its other end.
+`python -m helpers.prepared SOCKET PYTHON` is that one: it takes orders from a socket until its input ends, and what it
+runs starts further programs in the same way.
 """
 
 import atexit
 import fcntl
+import gc
 import importlib
 import json
+import multiprocessing
 import os
 import runpy
 import select
@@ -14,15 +17,31 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import termios
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-LOADED = ("torch._dynamo", "sklearn.datasets", "gcab.runs.experiment", "gcab.classifier.teaching", "gcab.serve.server")
+from helpers.forked import given_order, send_order
+
+LOADED = (
+    "torch._dynamo",
+    "torch.distributed.run",
+    "sklearn.datasets",
+    "gcab.runs.experiment",
+    "gcab.classifier.teaching",
+    "gcab.serve.server",
+)
+PATIENCE = 2  # seconds for programs that are left when the tests have ended, some of which wait for those to end
+CLIENT = Path(__file__).with_name("forked.py")
+PYTHON = sys.executable  # whatever is called so later
 
 
 class Program:
@@ -37,22 +56,16 @@ class Program:
         module: str = "gcab",
     ) -> None:
         """In a terminal it has a session of its own, and all that it prints appears there."""
-        order = {
-            "module": module,
-            "arguments": list(arguments),
-            "folder": str(folder or Path.cwd()),
-            "environment": dict(environment),
-            "terminal": terminal is not None,
-        }
-        readers, writers = zip(*(os.pipe() for _ in range(3)), strict=True)
-        given = writers if terminal is None else (terminal, terminal, writers[-1])
-        socket.send_fds(started(), [json.dumps(order).encode() + b"\n"], given)
-        for writer in writers:
-            os.close(writer)
-        self.stdout, self.stderr, self.told = (os.fdopen(reader) for reader in readers)
-        self.pid, self.returncode = int(self.told.readline()), None
+        order = given_order("-m", module, arguments, folder or Path.cwd(), environment, terminal is not None)
+        readers, writers = zip(*(os.pipe() for _ in range(2)), strict=True)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        given = (nothing, *writers) if terminal is None else (terminal,) * 3
+        self.told, self.pid = send_order(address(), order, dict(enumerate(given)))
+        for file in (nothing, *writers):
+            os.close(file)
+        self.stdout, self.stderr = (os.fdopen(reader) for reader in readers)
 
-    returncode: int | None
+    returncode: int | None = None
 
     def __enter__(self) -> "Program":
         return self
@@ -96,65 +109,116 @@ class Program:
 
 
 @cache
-def started() -> socket.socket:
-    """The way to the process that has loaded torch."""
+def started() -> Path:
+    """The folder of the process that has loaded torch: its socket, and programs that ask it to be forked."""
     from helpers.processes import unmeasured  # which needs this file
 
-    ours, theirs = socket.socketpair()
-    command = [sys.executable, "-m", "helpers.prepared", str(theirs.fileno())]
-    process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=unmeasured())
-    theirs.close()
-    atexit.register(process.wait)
-    atexit.register(ours.close)
-    return ours
+    folder = tempfile.TemporaryDirectory(prefix="gcab-")  # a socket's path must be short
+    python, meeting = Path(folder.name) / "python", Path(folder.name) / "socket"
+    script(python, f'"{PYTHON}" -I -S "{CLIENT}" "{meeting}" "{PYTHON}"')
+    script(Path(folder.name) / "gcab", f'"{python}" -m gcab')
+    with socket.socket(socket.AF_UNIX) as orders:
+        orders.bind(str(meeting))
+        orders.listen(64)
+        command = [PYTHON, "-m", "helpers.prepared", str(orders.fileno()), str(python)]
+        process = subprocess.Popen(command, pass_fds=[orders.fileno()], stdin=subprocess.PIPE, env=unmeasured())
+    atexit.register(folder.cleanup)
+    atexit.register(process.communicate)  # first: its input ends, and what it started is waited for
+    return Path(folder.name)
+
+
+def script(file: Path, command: str) -> None:
+    """A program that is a command with the arguments it is given."""
+    file.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+    file.chmod(0o700)
+
+
+def address() -> str:
+    return str(started() / "socket")
 
 
 def take_orders(orders: socket.socket) -> None:
     """For each order a process that comes back from here when the program has ended; this one at the end."""
     waiting = []
-    while (received := socket.recv_fds(orders, 2**16, 3))[0]:
-        text, files, _, _ = received
-        while not text.endswith(b"\n"):
-            text += orders.recv(2**16)
+    while orders in select.select([orders, sys.stdin], [], [])[0]:
+        connection, _ = orders.accept()
         waiting.append(os.fork())
         if waiting[-1] == 0:
             orders.close()
-            return carry_out(json.loads(text), *files)
-        for file in files:
-            os.close(file)
-    for process in waiting:
-        os.waitpid(process, 0)
+            return receive(connection)
+        connection.close()
+    deadline = time.monotonic() + PATIENCE
+    while waiting and time.monotonic() < deadline:
+        waiting = [process for process in waiting if os.waitpid(process, os.WNOHANG)[0] == 0]
+        time.sleep(0.01 * bool(waiting))
     return None
 
 
-def carry_out(order: dict[str, Any], out: int, errors: int, told: int) -> None:
-    """Run a program in one more process, tell its number and, when it has ended, how."""
+def receive(connection: socket.socket) -> None:
+    """Read an order, run it in one more process, tell its number and, when it has ended, how."""
+    text, files, _, _ = socket.recv_fds(connection, 2**16, 253)
+    while not text.endswith(b"\n"):
+        text += connection.recv(2**16)
+    order = json.loads(text)
     process = os.fork()
-    if process:
-        os.close(out)
-        os.close(errors)
-        os.write(told, f"{process}\n".encode())
-        _, status = os.waitpid(process, 0)
-        os.write(told, f"{os.waitstatus_to_exitcode(status)}\n".encode())
-        os._exit(0)
-    given = out if order["terminal"] else os.open(os.devnull, os.O_RDONLY)
-    for place, file in enumerate((given, out, errors)):
-        os.dup2(file, place)
-    for file in {given, out, errors, told}:
+    if process == 0:
+        return carry_out(order, files)
+    for file in files:
+        os.close(file)
+
+    over = threading.Event()
+
+    def end_with_the_client() -> None:
+        connection.recv(1)
+        if not over.is_set():
+            os.kill(process, signal.SIGKILL)
+
+    threading.Thread(target=end_with_the_client, daemon=True).start()
+    with suppress(BrokenPipeError):
+        connection.sendall(f"{process}\n".encode())
+    os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
+    over.set()  # from here on its number may be another's
+    _, status = os.waitpid(process, 0)
+    with suppress(BrokenPipeError):
+        connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+    os._exit(0)
+
+
+def carry_out(order: dict[str, Any], files: Sequence[int]) -> None:
+    """Be what was ordered, with the files of whom it was ordered by under the same numbers."""
+    wanted = dict(zip(order["files"], [fcntl.fcntl(file, fcntl.F_DUPFD, 256) for file in files], strict=True))
+    os.closerange(0, 256)
+    for number, file in wanted.items():
+        os.dup2(file, number)
         os.close(file)
     if order["terminal"]:
         os.setsid()
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    sys.stdout = os.fdopen(1, "w", buffering=1 if order["terminal"] else -1, closefd=False)
+    at_once = order["terminal"] or order["unbuffered"]
+    sys.stdin = os.fdopen(0, closefd=False)
+    sys.stdout = os.fdopen(1, "w", buffering=1 if at_once else -1, closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
     os.chdir(order["folder"])
     os.environ.clear()
     os.environ.update(order["environment"])
-    sys.argv[1:] = order["arguments"]
-    runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
+    if "COVERAGE_PROCESS_CONFIG" in os.environ:
+        import coverage
+
+        coverage.process_startup()
+    sys.argv[:] = [sys.argv[0], *order["arguments"]]
+    if order["kind"] == "-m":
+        runpy.run_module(order["program"], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv[0] = "-c"
+        exec(order["program"], {"__name__": "__main__"})
 
 
 if __name__ == "__main__":
     for module in LOADED:
         importlib.import_module(module)
-    take_orders(socket.socket(fileno=int(sys.argv[1])))
+    number, sys.executable = int(sys.argv[1]), sys.argv[2]
+    multiprocessing.set_executable(sys.executable)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell ignores for what it runs in the background
+    gc.collect()
+    gc.freeze()
+    take_orders(socket.socket(fileno=number))

@@ -4,7 +4,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 from helpers.prepared import Program
 
 TESTS = Path(__file__).parents[1]
-COMMAND = (sys.executable, "-m", "gcab")  # of a process that must not be a fork
 LIMIT = 1800  # seconds; only a hanging program takes that long, however busy the machine is
 
 
@@ -39,18 +37,17 @@ def unmeasured() -> dict[str, str]:
     return {name: value for name, value in environment().items() if not name.startswith("COVERAGE")}
 
 
-def start_ranks(processes: int, *arguments: str | Path) -> subprocess.Popen[str]:
+def start_ranks(processes: int, *arguments: str | Path) -> Program:
     """`torchrun --nproc-per-node=K ...` without waiting for it."""
-    launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}")
-    command = [*launcher, *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+    command = ["--standalone", f"--nproc-per-node={processes}", *map(str, arguments)]
+    return Program(command, None, unmeasured(), module="torch.distributed.run")
 
 
 def torchrun(processes: int, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """The same, and wait."""
-    with start_ranks(processes, *arguments) as process:
-        out, err = process.communicate(timeout=LIMIT)
-    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+    with start_ranks(processes, *arguments) as program:
+        out, errors = program.communicate(LIMIT)
+    return subprocess.CompletedProcess(arguments, program.wait(), out, errors)
 
 
 def ranks(processes: int, *arguments: str | Path, module: str = "gcab") -> list[subprocess.CompletedProcess[str]]:
@@ -68,7 +65,7 @@ def ranks(processes: int, *arguments: str | Path, module: str = "gcab") -> list[
     ]
 
 
-def ranks_of(launcher: subprocess.Popen[str]) -> list[int]:
+def ranks_of(launcher: Program) -> list[int]:
     """The processes that a launcher started."""
     listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
     return [int(pid) for pid, parent in map(str.split, listed.splitlines()) if int(parent) == launcher.pid]

@@ -2,7 +2,9 @@
 
 import gc
 import weakref
+from collections import Counter
 from dataclasses import dataclass, field, fields
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -34,7 +36,7 @@ BUDGETS = {  # of methods that have such an option
     "anchor_steps": 10,
     "memory_steps": 5,
 }
-TOGETHER = 4  # options that are changed at once
+TOGETHER, INHERITED = 2, 4  # options that are changed at once: a method's own, and those that another has, too
 EYE = 64  # features, where a profile has an eye
 SMALL: dict[str, Any] = {
     **TINY,
@@ -79,19 +81,17 @@ def profile_cases() -> list[Case]:
 
 
 def switch_cases() -> list[Case]:
-    """Every choice among the options of every method, one at a time, but several where another method has them, too."""
+    """Every choice among the options of every method, two at a time, and more where another method has them, too."""
     scenario = "digits/2"  # the profiles go through three tasks with every method
     cases = []
     for name, kind in methods().items():
         parents = [other for other in methods().values() if other is not kind and issubclass(kind, other)]
         known = {field.name for other in parents for field in fields(other.Options)}
-        inherited = []
-        for key, value in switches(name):
-            if key.split(".")[1] in known:
-                inherited.append((key, value))
-            else:
-                cases.append(Case(name, "official", {key: value}, scenario))
-        cases += [Case(name, "official", group, scenario) for group in groups(inherited)]
+        switched = switches(name)
+        own = groups([(key, value) for key, value in switched if key.split(".")[1] not in known], TOGETHER)
+        inherited = groups([(key, value) for key, value in switched if key.split(".")[1] in known], INHERITED)
+        for mine, others in zip_longest(own, inherited):
+            cases.append(Case(name, "official", {**(mine or {}), **(others or {})}, scenario))
     return cases
 
 
@@ -105,9 +105,13 @@ def switches(method: str) -> list[tuple[str, Any]]:
     return found
 
 
-def groups(switched: list[tuple[str, Any]]) -> list[dict[str, Any]]:
-    """A few options at a time that lie far apart in the list, as neighbours tend to depend on each other."""
-    count = -(-len(switched) // TOGETHER)
+def groups(switched: list[tuple[str, Any]], size: int) -> list[dict[str, Any]]:
+    """A few options at a time that lie far apart in the list, as neighbours tend to depend on each other.
+
+    Values of one option, which are neighbours, are in groups of their own.
+    """
+    values = Counter(key for key, _ in switched)
+    count = max(-(-len(switched) // size), *values.values()) if switched else 0
     return [dict(switched[first::count]) for first in range(count)]
 
 

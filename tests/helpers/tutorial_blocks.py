@@ -8,14 +8,13 @@ import shlex
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
 from gcab.cli.main import main
-from helpers.prepared import Program
+from helpers.prepared import Program, started
 from helpers.processes import LIMIT, unmeasured
 
 LEFT_OUT = "..."  # a line of an output block that stands for any number of lines
@@ -153,8 +152,8 @@ def following(folder: Path) -> Iterator[Follower]:
 
 
 def environment() -> dict[str, str]:
-    """This interpreter's programs first, one thread, a wide terminal."""
-    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    """Programs that are forked first, one thread, a wide terminal."""
+    programs = f"{started()}{os.pathsep}{os.environ['PATH']}"
     return {**unmeasured(), "PATH": programs, "COLUMNS": "120"}
 
 

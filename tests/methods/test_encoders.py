@@ -14,6 +14,8 @@ from gcab.fast.encoders import make_encoder
 from gcab.model.encoder import Encoder, EncoderConfig, ExternalAttention
 from gcab.model.resnet import BatchNorm, ResNet
 
+pytestmark = pytest.mark.usefixtures("forked_interpreters")
+
 RESNET = EncoderConfig("resnet18", width=16)
 
 

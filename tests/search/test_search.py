@@ -2,7 +2,6 @@
 
 import json
 import shlex
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 from helpers.commands import refusal, succeeds
-from helpers.processes import COMMAND, LIMIT, unmeasured
+from helpers.processes import LIMIT, start
 from helpers.settings import FEW_TOKENS, TINY, flags
 
 import gcab.cli.search
@@ -158,12 +157,12 @@ def test_a_search_reads_no_test_image_and_ends_with_flags(
 def test_a_killed_search_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str], here: Callable[..., Here]) -> None:
     command = [*FINETUNE, "--trials", "2", "--runs", str(tmp_path)]
     folder = tmp_path / "search" / "digits" / "2" / "finetune"
-    program = subprocess.Popen([*COMMAND, *command], env=unmeasured(), stdout=subprocess.DEVNULL)
+    program = start(*command)
     end = time.monotonic() + LIMIT
     while not (folder / FILE).exists() and time.monotonic() < end:
         time.sleep(0.02)
     program.kill()
-    program.wait()
+    program.communicate()
     before = (folder / FILE).read_text()
     [first] = [line["run"] for line in lines(folder)][:1]
     log = (folder / first / "metrics.jsonl").read_bytes()

@@ -4,15 +4,15 @@ import contextlib
 import json
 import os
 import re
+import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from helpers.malformed import HOST, LONG_TEXT, cases, form, image_request, post
+from helpers.prepared import Program
 from helpers.processes import LIMIT, environment
 from helpers.serving import model_folder, photo
 
@@ -20,22 +20,20 @@ from gcab.serve.security import SECURITY_HEADERS
 
 
 @pytest.fixture(scope="module")
-def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator["subprocess.Popen[str]"]:
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
     folder = model_folder(tmp_path_factory.mktemp("malformed") / "birds.gcab")
-    command = [sys.executable, "-m", "helpers.small_server", str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
+    with Program([str(folder)], None, environment(), module="helpers.small_server") as process:
         yield process
-        process.terminate()
+        process.send_signal(signal.SIGTERM)
     assert process.returncode == 0
 
 
 @pytest.fixture(scope="module")
-def port(process: "subprocess.Popen[str]") -> int:
-    assert process.stdout is not None
+def port(process: Program) -> int:
     return int(process.stdout.readline().rsplit(":", 1)[1])
 
 
-def work_of(process: "subprocess.Popen[str]") -> float:
+def work_of(process: Program) -> float:
     """Seconds of processor time that it has used; where nobody tells, none."""
     told = Path(f"/proc/{process.pid}/stat")
     ticks = told.read_text().rsplit(")", 1)[1].split()[11:13] if told.exists() else []
@@ -69,7 +67,7 @@ def memory(port: int) -> int:
     return int(found[1])
 
 
-def test_every_malformed_request_is_refused(port: int, process: "subprocess.Popen[str]") -> None:
+def test_every_malformed_request_is_refused(port: int, process: Program) -> None:
     everything, good, slowest, problems = cases(), image_request(photo(7)), 0.0, []
     assert len(everything) > 250
     assert len({name for name, _ in everything}) == len(everything)

@@ -95,6 +95,7 @@ def load_for_two_seconds(url: str, figures_file: Path) -> None:
     assert figures["server_memory_mib"]["after"] - figures["server_memory_mib"]["warm"] < 50
 
 
+@pytest.mark.usefixtures("forked_interpreters")
 def test_others_need_the_token_of_the_environment(folder: Path) -> None:
     with server(folder, "--host", "0.0.0.0", GCAB_TOKEN=TOKEN) as (process, url):
         url = url.replace("0.0.0.0", "127.0.0.1")

@@ -23,6 +23,8 @@ from gcab.serve.limits import Limits
 from gcab.serve.teaching import STOPPED, UNEXPECTED
 from gcab.serve.workplace import PREFIX, workplace
 
+pytestmark = pytest.mark.usefixtures("forked_interpreters")
+
 PREPARE = """
 import json, shutil, sys, time
 from pathlib import Path

@@ -16,6 +16,8 @@ from helpers.settings import TINY_GCAB, set_flags
 
 from gcab import ContinualClassifier, ModelFolder
 
+pytestmark = [pytest.mark.repeats, pytest.mark.usefixtures("forked_interpreters")]
+
 KILLS = 20
 EPOCHS = 6
 

@@ -43,9 +43,36 @@ def taught_once(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return model
 
 
+@pytest.fixture(scope="module")
+def taught_twice(taught_once: Path, photos: Path) -> Path:
+    """As `learn` teaches the second week."""
+    model = shutil.copytree(taught_once, taught_once.with_name("twice.gcab"))
+    learn(model, photos / "week2")
+    return model
+
+
+@pytest.fixture(scope="module")
+def interrupted_once(taught_once: Path, photos: Path) -> Path:
+    """The same lesson, stopped after its first epoch."""
+    model = shutil.copytree(taught_once, taught_once.with_name("interrupted.gcab"))
+    with pytest.raises(StopError):
+        learn(model, photos / "week2", progress=stop_after(1), checkpoint_seconds=0.0)
+    return model
+
+
 @pytest.fixture
 def model(taught_once: Path, tmp_path: Path) -> Path:
     return shutil.copytree(taught_once, tmp_path / "shapes.gcab")
+
+
+@pytest.fixture
+def taught(taught_twice: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(taught_twice, tmp_path / "shapes.gcab")
+
+
+@pytest.fixture
+def interrupted(interrupted_once: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(interrupted_once, tmp_path / "shapes.gcab")
 
 
 def learn(model: Path, photos: Path, **wishes: Any) -> Result:
@@ -98,14 +125,15 @@ def test_a_model_is_made_and_taught_more(model: Path, photos: Path) -> None:
     assert sorted(entry.name for entry in model.iterdir()) == ["generation-0001", "generation-0002", "lock"]
 
 
-def test_the_recorded_accuracy_and_calibration_are_those_of_the_held_out_photos(model: Path, photos: Path) -> None:
-    learner = ContinualClassifier.load(model, device="cpu")
+def test_the_recorded_accuracy_and_calibration_are_those_of_the_held_out_photos(
+    taught_once: Path, taught_twice: Path, photos: Path
+) -> None:
+    learner = ContinualClassifier.load(taught_once, device="cpu")
     files = sorted((photos / "week2").rglob("*.png"))
     pixels = np.stack([np.asarray(Image.open(file)) for file in files])
     held_out = learner.lesson(pixels, [file.parent.name for file in files], 0.2, None).material.held_out
     assert held_out is not None
-    learn(model, photos / "week2")
-    learner = ContinualClassifier.load(model, device="cpu")
+    learner = ContinualClassifier.load(taught_twice, device="cpu")
     logits = learner.logits(held_out.images)
     right = (logits.argmax(dim=1) == held_out.labels).double().mean()
     assert learner.taught[1].accuracy == pytest.approx(100 * float(right))
@@ -191,13 +219,11 @@ def test_programs_are_told_how_far_a_long_end_is(photos: Path, tmp_path: Path, m
 
 
 def test_the_estimate_changes_nothing(
-    model: Path, photos: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    model: Path, taught_twice: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = shutil.copytree(model, tmp_path / "other")
-    learn(model, photos / "week2")
     monkeypatch.setattr(Lesson, "estimate", lambda _: 1.0)
-    learn(other, photos / "week2")
-    assert weights(model) == weights(other)
+    learn(model, photos / "week2")
+    assert weights(model) == weights(taught_twice)
 
 
 @pytest.mark.parametrize("method", ["gcab", "er"])
@@ -255,29 +281,35 @@ def test_the_best_epoch_is_kept_and_of_equals_the_last(
     assert same == [False, False, True, False]
 
 
-def test_without_patience_the_last_epoch_is_kept(model: Path, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_patience_the_last_epoch_is_kept(
+    model: Path, taught_twice: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     accuracies_of(monkeypatch, [90, 10, 10])
-    learn(model, photos / "week2")
-    lasting = weights(model)
-    ModelFolder(model).undo()
-    monkeypatch.undo()
     learn(model, photos / "week2", held_out=0.2)
-    assert weights(model) == lasting
+    assert weights(model) == weights(taught_twice)
+
+
+LONG: dict[str, Any] = {"epochs": 8, "patience": 4, "checkpoint_seconds": 0.0}
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(taught_once: Path, photos: Path) -> tuple[Path, list[Event]]:
+    """A model that was taught a long lesson at once, and what was told of it."""
+    alone = shutil.copytree(taught_once, taught_once.with_name("alone.gcab"))
+    return alone, events(alone, photos / "week2", **LONG)
 
 
 @pytest.mark.parametrize("stops", [[0], [2], [1, 3, 4]])
 def test_a_lesson_that_is_interrupted_ends_as_one_that_is_not(
-    stops: list[int], model: Path, photos: Path, tmp_path: Path
+    stops: list[int], model: Path, photos: Path, uninterrupted: tuple[Path, list[Event]]
 ) -> None:
-    wishes: dict[str, Any] = {"epochs": 8, "patience": 4, "checkpoint_seconds": 0.0}
-    alone = shutil.copytree(model, tmp_path / "alone")
-    told = events(alone, photos / "week2", **wishes)
+    alone, told = uninterrupted
     for stop in stops:
         with pytest.raises(StopError):
-            learn(model, photos / "week2", progress=stop_after(stop), **wishes)
+            learn(model, photos / "week2", progress=stop_after(stop), **LONG)
         assert ContinualClassifier.load(model, device="cpu").classes == [*WEEK1]
         assert (model / "work").is_dir()
-    seen = events(model, photos / "week2", **wishes)
+    seen = events(model, photos / "week2", **LONG)
     assert notes(seen) == ([f"continuing after epoch {stops[-1]}"] if stops[-1] else [])
     last = [event for event in seen if event["event"] == "epoch"]
     same = ("epoch", "loss", "held_out_accuracy")
@@ -311,31 +343,25 @@ def test_a_first_lesson_is_continued_too(photos: Path, taught_once: Path, tmp_pa
     ],
 )
 def test_an_interrupted_lesson_is_not_given_up_unasked(
-    change: dict[str, Any], words: str, model: Path, photos: Path
+    change: dict[str, Any], words: str, interrupted: Path, photos: Path
 ) -> None:
-    with pytest.raises(StopError):
-        learn(model, photos / "week2", progress=stop_after(1), checkpoint_seconds=0.0)
     with pytest.raises(GcabError) as refused:
-        learn(model, photos / "week2", **change)
+        learn(interrupted, photos / "week2", **change)
     assert str(refused.value) == (
-        f"{model} has an interrupted lesson (bar, cross, ring; after epoch 1) and this is another ({words}): "
+        f"{interrupted} has an interrupted lesson (bar, cross, ring; after epoch 1) and this is another ({words}): "
         "give the photos and options of that one to continue it, or --give-up to drop it."
     )
-    assert notes(events(model, photos / "week2")) == ["continuing after epoch 1"]
+    assert notes(events(interrupted, photos / "week2")) == ["continuing after epoch 1"]
 
 
-def test_it_is_given_up_if_that_is_asked_for(model: Path, photos: Path) -> None:
-    with pytest.raises(StopError):
-        learn(model, photos / "week2", progress=stop_after(1), checkpoint_seconds=0.0)
+def test_it_is_given_up_if_that_is_asked_for(interrupted: Path, photos: Path) -> None:
     expected = ["an interrupted lesson of other photos or settings is given up: bar, cross, ring"]
-    assert notes(events(model, photos / "week2", epochs=4, give_up=True)) == expected
-    assert not (model / "work").exists()
+    assert notes(events(interrupted, photos / "week2", epochs=4, give_up=True)) == expected
+    assert not (interrupted / "work").exists()
 
 
-def test_permission_to_give_up_does_not_give_up_the_same_lesson(model: Path, photos: Path) -> None:
-    with pytest.raises(StopError):
-        learn(model, photos / "week2", progress=stop_after(1), checkpoint_seconds=0.0)
-    assert notes(events(model, photos / "week2", give_up=True)) == ["continuing after epoch 1"]
+def test_permission_to_give_up_does_not_give_up_the_same_lesson(interrupted: Path, photos: Path) -> None:
+    assert notes(events(interrupted, photos / "week2", give_up=True)) == ["continuing after epoch 1"]
 
 
 def test_a_lesson_without_an_epoch_behind_it_is_nothing_to_lose(model: Path, photos: Path) -> None:
@@ -345,43 +371,36 @@ def test_a_lesson_without_an_epoch_behind_it_is_nothing_to_lose(model: Path, pho
     assert notes(events(model, photos / "week2", epochs=4)) == expected
 
 
-def test_other_photos_do_not_give_it_up_either(model: Path, photos: Path, tmp_path: Path) -> None:
-    with pytest.raises(StopError):
-        learn(model, photos / "week2", progress=stop_after(1), checkpoint_seconds=0.0)
+def test_other_photos_do_not_give_it_up_either(interrupted: Path, photos: Path, tmp_path: Path) -> None:
     changed = shutil.copytree(photos / "week2", tmp_path / "week2")
     Image.new("RGB", (8, 8)).save(changed / "ring" / "000.png")
     with pytest.raises(GcabError, match=r"and this is another \(other photos\): give the photos and options"):
-        learn(model, changed)
-    assert len(notes(events(model, changed, give_up=True))) == 1
+        learn(interrupted, changed)
+    assert len(notes(events(interrupted, changed, give_up=True))) == 1
 
 
-def test_a_lesson_of_a_model_that_is_gone_is_said_to_be_one(model: Path, photos: Path, tmp_path: Path) -> None:
-    learn(model, photos / "week2")
+def test_a_lesson_of_a_model_that_is_gone_is_said_to_be_one(taught: Path, tmp_path: Path) -> None:
     more = make_photos(tmp_path / "more", ("circle", "bar")).rename(tmp_path / "week3")
     for name in ("circle", "bar"):
         (more / name).rename(more / f"another {name}")
     with pytest.raises(StopError):
-        learn(model, more, progress=stop_after(1), checkpoint_seconds=0.0)
-    ModelFolder(model).undo()
+        learn(taught, more, progress=stop_after(1), checkpoint_seconds=0.0)
+    ModelFolder(taught).undo()
     with pytest.raises(GcabError, match=r"and this is another \(the model has changed since\)"):
-        learn(model, more)
+        learn(taught, more)
 
 
 def test_work_that_came_to_its_end_is_removed_without_a_word(
-    model: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    interrupted_once: Path, taught: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(StopError):
-        learn(model, photos / "week2", progress=stop_after(1), checkpoint_seconds=0.0)
-    left = shutil.copytree(model / "work", tmp_path / "work")
-    learn(model, photos / "week2")
-    shutil.copytree(left, model / "work")  # as if killed between the rename and the cleaning up
-    assert overview(model)["interrupted"] is None
+    shutil.copytree(interrupted_once / "work", taught / "work")  # as if killed between the rename and the cleaning up
+    assert overview(taught)["interrupted"] is None
     more = make_photos(tmp_path / "more", ("circle", "bar"))
     (more / "circle").rename(more / "disc")
     (more / "bar").rename(more / "beam")
     monkeypatch.setattr("gcab.classifier.teaching.MUCH", 100.0)  # what the lesson costs earlier ones is no matter here
-    assert notes(events(model, more)) == []
-    assert not (model / "work").exists()
+    assert notes(events(taught, more)) == []
+    assert not (taught / "work").exists()
 
 
 def test_undo_removes_work_that_came_to_its_end(model: Path, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -393,11 +412,10 @@ def test_undo_removes_work_that_came_to_its_end(model: Path, photos: Path, monke
     assert not (model / "work").exists()
 
 
-def test_a_lesson_with_nothing_left_to_do_still_cleans_up(model: Path, photos: Path) -> None:
-    learn(model, photos / "week2")
-    shutil.copytree(model / "generation-0001", model / ".generation-0000.gone")
-    assert len(notes(events(model, photos / "week2"))) == 1
-    assert sorted(entry.name for entry in model.iterdir()) == ["generation-0001", "generation-0002", "lock"]
+def test_a_lesson_with_nothing_left_to_do_still_cleans_up(taught: Path, photos: Path) -> None:
+    shutil.copytree(taught / "generation-0001", taught / ".generation-0000.gone")
+    assert len(notes(events(taught, photos / "week2"))) == 1
+    assert sorted(entry.name for entry in taught.iterdir()) == ["generation-0001", "generation-0002", "lock"]
 
 
 @pytest.mark.parametrize("moment", [(ModelFolder, "discard_work"), (Teaching, "done")])
@@ -448,15 +466,11 @@ def test_a_model_that_another_process_made_meanwhile_is_not_overwritten(
     assert ContinualClassifier.load(tmp_path / "m").classes == [*WEEK1]
 
 
-def test_a_damaged_checkpoint_costs_time_only(model: Path, photos: Path, tmp_path: Path) -> None:
-    alone = shutil.copytree(model, tmp_path / "alone")
-    learn(alone, photos / "week2")
-    with pytest.raises(StopError):
-        learn(model, photos / "week2", progress=stop_after(2), checkpoint_seconds=0.0)
-    for file in (model / "work").iterdir():
+def test_a_damaged_checkpoint_costs_time_only(interrupted: Path, taught_twice: Path, photos: Path) -> None:
+    for file in (interrupted / "work").iterdir():
         file.write_bytes(b"noise")
-    assert ["damaged" in note for note in notes(events(model, photos / "week2"))] == [True]
-    assert weights(model) == weights(alone)
+    assert ["damaged" in note for note in notes(events(interrupted, photos / "week2"))] == [True]
+    assert weights(interrupted) == weights(taught_twice)
 
 
 def test_unreadable_photos_are_listed_and_nothing_is_lost(model: Path, photos: Path, tmp_path: Path) -> None:
