@@ -9,7 +9,7 @@ from gcab.config import RunConfig, resolve
 from gcab.data.digits import load
 from gcab.data.images import ImageSet
 from gcab.data.scenario import Scenario
-from gcab.methods.registry import method_named
+from gcab.methods.registry import method_named, methods
 from gcab.runs.experiment import Data
 from helpers.settings import FEW_TOKENS, tiny
 
@@ -26,8 +26,9 @@ SMALL: dict[str, Any] = {
     "training.lr": 0.005,
     "training.warmup_epochs": 0,
 }
-PLAIN = ("finetune", "er", "agem", "gem", "derpp", "ert", "gss")
-CASES = (("gcab", "extended"), ("gcab", "official"), ("gcab", "paper"), *((name, "official") for name in PLAIN))
+# Without those that train nothing, have one task alone or are made of another model.
+OTHERS = sorted(methods().keys() - {"eye", "frozen", "gcab", "gcab-fast", "joint", "untrained"})
+CASES = (("gcab", "extended"), ("gcab", "official"), ("gcab", "paper"), *((name, "official") for name in OTHERS))
 
 
 def config_of(method: str, profile: str) -> RunConfig:
