@@ -224,6 +224,7 @@ class ModelRecord(FileRecord):
     image_size: Count
     mean: list[float]
     std: list[Positive]
+    mirrors: NotRequired[bool]  # as the first task decided; without it, as `augment.flip` of the last one
     eye: NotRequired[int]  # the version of its filters
     pretrained: NotRequired[PretrainedRecord]  # where its encoder is from, if it was trained elsewhere
     labels: NotRequired[list[str | int]]

@@ -1,12 +1,16 @@
 """What accuracy to expect now of every lesson, also of those whose photos are gone."""
 
+from collections.abc import Iterator, Sequence
+
 import torch
 from torch import Tensor
 
+from gcab.classifier.model import Taught
 from gcab.data.tasks import Task, TaskImages
 from gcab.methods.method import Method
 from gcab.model.referee import EYE
 
+MUCH = 15.0  # points that an earlier task may lose without a word
 SUREST = 0.99  # no estimate is surer than this before it is compared with held-out photos
 
 
@@ -54,3 +58,13 @@ def correction(method: Method, odds: Tensor, held_out: TaskImages, accuracy: flo
     measured = right / (photos + 2)
     predicted = float(odds[held_out.labels].sigmoid().mean())
     return float(torch.logit(torch.tensor(measured)) - torch.logit(torch.tensor(predicted)))
+
+
+def losses(before: Sequence[Taught], after: Sequence[Taught]) -> Iterator[str]:
+    """A sentence about each earlier task that is expected to have lost much by a lesson."""
+    for number, (then, now) in enumerate(zip(before, after, strict=False), start=1):
+        if then.now is not None and now.now is not None and then.now - now.now > MUCH:
+            yield (
+                f"task {number} is expected to be right {now.now:.0f} % of the time now, {then.now:.0f} % before this "
+                "lesson (an estimate): 'gcab undo' takes the lesson back"
+            )

@@ -29,6 +29,7 @@ from gcab.classifier.history import change
 from gcab.classifier.housekeeping import forgotten, joined, known_place, place_of, renamed
 from gcab.classifier.lesson import Lesson, Material
 from gcab.classifier.logits import logits_of, share_right
+from gcab.classifier.mirrors import try_mirrors
 from gcab.classifier.model import Classifier, Knowledge, Label, Taught, as_of_now
 from gcab.classifier.photos import Photos
 from gcab.classifier.presets import (
@@ -41,7 +42,7 @@ from gcab.classifier.presets import (
     settings_for,
     usual_method,
 )
-from gcab.config import RunConfig
+from gcab.config import RunConfig, override
 from gcab.data.arrays import Images, as_batch, as_images, natural_size
 from gcab.data.folder import as_read, class_files, labelled_files
 from gcab.data.tasks import Task, TaskImages
@@ -94,6 +95,7 @@ class ContinualClassifier(Classifier, ScikitHabits):
         self._first = functools.partial(first_config, method, encoder, recipe, epochs, seed, settings or {})
         self._config: RunConfig = self._first(USUAL_SIZE if image_size is None else image_size)
         self._sized = image_size is not None
+        self._mirrors_open = "augment.flip" not in (settings or {})
 
     @classmethod
     def _of(cls, known: Knowledge, device: torch.device) -> Self:
@@ -131,6 +133,7 @@ class ContinualClassifier(Classifier, ScikitHabits):
     ) -> "ContinualClassifier":
         """Settings for the tasks to come; the encoder, the method and the size are fixed by the first task."""
         self._config = next_config(self._config, encoder, recipe, epochs, seed, settings, image_size)
+        self._mirrors_open &= "augment.flip" not in (settings or {})
         return self
 
     def learn(
@@ -186,7 +189,16 @@ class ContinualClassifier(Classifier, ScikitHabits):
         known = {label: str(self.classes[label]) for label in again.values()}
         chosen = data.held_out(held_out, apart=True)
         places = tuple(chosen.nonzero().flatten().tolist())
-        return config, Material(task, *data.parted(chosen), known, tuple(new), places)
+        material = Material(task, *data.parted(chosen), known, tuple(new), places)
+        return self._with_mirrors(config, material.train), material
+
+    def _with_mirrors(self, config: RunConfig, photos: TaskImages) -> RunConfig:
+        """Where nobody said whether mirror images count as the same, the photos of the first lesson do."""
+        settled = self._known is not None or config.augment.flip or not self._mirrors_open
+        if settled or not method_named(config.method).sees(config.options):
+            return config
+        changed: RunConfig = override(config, {"augment.flip": try_mirrors(photos, self.device).helps})
+        return changed
 
     def adopt(self, lesson: Lesson, seconds: float, name: str | None = None, photos: str | None = None) -> None:
         """The second half of `learn`: take what a lesson has learned, and measure it on the images held out.

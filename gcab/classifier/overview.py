@@ -29,6 +29,7 @@ def overview(path: str | Path) -> dict[str, Any]:
         "generations": list(folder.generations()),
         "can_undo": folder.can_undo,
         "image_size": model.image_size,
+        "mirrors": setting.mirrors,
         "encoder": {
             "name": encoder_name(config),
             "width": config.encoder.width,

@@ -6,15 +6,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Unpack
 
-import torch
-
 from gcab.classifier.learner import ContinualClassifier
 from gcab.classifier.lesson import Lesson, Material
 from gcab.classifier.model_folder import ModelFolder
 from gcab.classifier.photos import Photos
 from gcab.classifier.teaching import HELD_OUT, Wishes, files_of, new_learner, require_others, stored_learner
 from gcab.config import RunConfig
-from gcab.data.tasks import TaskImages
 
 TRIED = 8  # photos of each class that tell how long all would take
 
@@ -31,6 +28,7 @@ class Plan:
     held_out: int
     skipped: tuple[str, ...]  # a sentence for each photo that cannot be read
     image_size: int
+    mirrors: bool  # an image and its mirror image would count as the same
     method: str
     epochs: int  # at most
     device: str
@@ -59,6 +57,7 @@ def plan(model: str | Path, photos: str | Path, **wishes: Unpack[Wishes]) -> Pla
         held_out=len(material.places),
         skipped=found.unreadable,
         image_size=config.scenario.image_size,
+        mirrors=lesson.method.setting.mirrors,
         method=config.method,
         epochs=lesson.planned,
         device=str(learner.device),
@@ -72,7 +71,7 @@ def estimate(
     """A lesson of a few photos, and the seconds that all would take; beside what each photo costs, some are fixed."""
     times, trials = list[float](), list[Lesson]()
     for count in (1, TRIED):
-        some = replace(material, train=first_of_each(material.train, count))
+        some = replace(material, train=material.train.some_of_each(count))
         started = time.perf_counter()
         trials.append(learner.lesson_of(config, some, patience))
         times.append(time.perf_counter() - started)
@@ -84,11 +83,3 @@ def estimate(
     each = max(0.0, times[1] - times[0]) / max(1, few - one)
     training = (lesson.estimate() + lesson.estimate_ending()) * len(every) / few
     return lesson, times[0] + each * (len(every) - one) + training
-
-
-def first_of_each(images: TaskImages, count: int) -> TaskImages:
-    """So many images of every class, or all there are."""
-    chosen = torch.zeros(len(images.labels), dtype=torch.bool)
-    for label in images.labels.unique():
-        chosen[(images.labels == label).nonzero().flatten()[:count]] = True
-    return images.where(chosen)

@@ -8,16 +8,18 @@ teach("birds.gcab", "photos/week2")    # new classes; week1 can be gone
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from gcab.classifier.audit import keeping, stored_images
+from gcab.classifier.forecast import losses
 from gcab.classifier.housekeeping import place_of
 from gcab.classifier.learner import ContinualClassifier, Taught
 from gcab.classifier.lesson import Lesson
+from gcab.classifier.mirrors import told_of_mirrors
 from gcab.classifier.model_folder import ModelFolder, require_steps
 from gcab.classifier.overview import encoder_name
 from gcab.classifier.photos import Photos, usual_side
@@ -37,7 +39,6 @@ from gcab.version import VERSION
 
 CHECKPOINT_SECONDS = 10.0
 HELD_OUT = 0.2
-MUCH = 15.0  # points that an earlier task may lose without a word
 READ = 250  # photos after which it is told how many there are
 TOLD = 50  # times at most, how far a long end of a lesson is
 
@@ -270,8 +271,10 @@ class Teaching:
         size = lesson.config.scenario.image_size
         if not self.sized and (side := usual_side(self.files)) != size:
             self.note(f"most photos are {side} pixels wide: the model will look at {size} x {size} (--size N: at more)")
-        if lesson.scope:
-            self.note(lesson.scope)
+        by_itself = not (self.learner.taught or self.learner.config.augment.flip)
+        for line in (lesson.scope, told_of_mirrors(lesson, by_itself)):
+            if line:
+                self.note(line)
         if lesson.epochs:
             self.note(f"continuing after epoch {lesson.epochs}")
         if not self.asked and lesson.planned not in (0, *(recipe["training.epochs"] for recipe in RECIPES.values())):
@@ -369,16 +372,6 @@ class Teaching:
 
     def note(self, text: str) -> None:
         self.progress({"event": "note", "text": text})
-
-
-def losses(before: Sequence[Taught], after: Sequence[Taught]) -> Iterator[str]:
-    """A sentence about each earlier task that is expected to have lost much by a lesson."""
-    for number, (then, now) in enumerate(zip(before, after, strict=False), start=1):
-        if then.now is not None and now.now is not None and then.now - now.now > MUCH:
-            yield (
-                f"task {number} is expected to be right {now.now:.0f} % of the time now, {then.now:.0f} % before this "
-                "lesson (an estimate): 'gcab undo' takes the lesson back"
-            )
 
 
 def last_lesson(description: Mapping[str, Any]) -> set[str]:

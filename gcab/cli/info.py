@@ -56,6 +56,8 @@ def show_overview(facts: dict[str, Any], console: Console) -> None:
     size = facts["image_size"]
     known_classes = f"{counted(facts['classes'], 'class')} in {counted(len(facts['tasks']), 'task')}"
     say(console, f"{known_classes}; images {size} x {size} pixels; {network}")
+    if facts["mirrors"]:
+        say(console, "an image and its mirror image count as the same")
     if pretrained is not None:
         say(console, f"encoder: licence {pretrained['licence']}; SHA-256 {pretrained['digest'][:16]}…")
         mean, std = (", ".join(f"{value:.4g}" for value in pretrained[name]) for name in ("mean", "std"))

@@ -109,6 +109,14 @@ class TaskImages:
         images, labels = others.images.to(self.images.device), others.labels.to(self.labels.device)
         return TaskImages(torch.cat([self.images, images]), torch.cat([self.labels, labels]))
 
+    def some_of_each(self, count: int) -> "TaskImages":
+        """About so many images of every class, at least one and evenly spaced, or all there are."""
+        chosen = torch.zeros(len(self.labels), dtype=torch.bool)
+        for label in self.labels.unique():
+            its = (self.labels == label).nonzero().flatten()
+            chosen[its[:: -(-len(its) // max(1, count))]] = True
+        return self.where(chosen)
+
     def of(self, labels: range) -> "TaskImages":
         """Those of some classes."""
         chosen = (self.labels >= labels.start) & (self.labels < labels.stop)

@@ -53,6 +53,10 @@ class Eye(Method):
     def additive(cls, options: Any) -> bool:  # noqa: ARG003
         return True
 
+    @classmethod
+    def sees(cls, options: Any) -> bool:  # noqa: ARG003
+        return True
+
     def grow(self, task: Task) -> None:
         self.eye.ridge.grow(task.classes)
 

@@ -99,6 +99,11 @@ class Frozen(Eye):
         Method.__init__(self, setting, options)
         self.eye = EyeClassifier(FrozenSight(setting, options.features), options.forgettable)
 
+    @classmethod
+    def sees(cls, options: Any) -> bool:  # noqa: ARG003
+        """Its encoder was trained, most often with mirror images, and a second look takes as long as the first."""
+        return False
+
     @property
     def sight(self) -> FrozenSight:
         """What never changes."""

@@ -47,6 +47,11 @@ class Method(nn.Module, ABC):
         """Whether images of any classes can be added: of one alone, or of classes that were learned before."""
         return False
 
+    @classmethod
+    def sees(cls, options: Any) -> bool:  # noqa: ARG003
+        """Whether it has an untrained eye, to which an image and its mirror image may be the same (`augment.flip`)."""
+        return False
+
     def learns(self, task: Task) -> bool:  # noqa: ARG002
         """Whether a lesson of this task has anything to train."""
         return self.trains

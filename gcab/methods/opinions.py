@@ -53,6 +53,10 @@ class Opinionated(Method):
         """Eye and statistics are sums; the network stands still if the projector of a task starts as the identity."""
         return options.tried and (options.drift != "pfr" or options.network.projector == "residual")
 
+    @classmethod
+    def sees(cls, options: "GcabOptions") -> bool:
+        return options.eye > 0
+
     def learns(self, task: Task) -> bool:
         """One class alone gives heads nothing to tell apart."""
         return task.classes > 1 or not self.additive(self.options)

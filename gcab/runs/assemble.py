@@ -28,14 +28,16 @@ def build_method(config: RunConfig) -> Method:
     mean, std = info.mean, info.std
     if config.encoder.kind == "pretrained":
         found = read_pretrained(config.encoder.weights)
-        return _build(config, found.mean, found.std, found)
+        return _build(config, config.augment.flip, found.mean, found.std, found)
     if config.encoder.weights:
         weights, mean, std = encoder_of(Path(config.encoder.weights))
-    return _build(config, mean, std, weights)
+    return _build(config, config.augment.flip, mean, std, weights)
 
 
-def _build(config: RunConfig, mean: Channels, std: Channels, weights: Mapping[str, Tensor] | None = None) -> Method:
-    setting = Setting(config.encoder, config.scenario.image_size, mean, std, config.augment.flip, weights)
+def _build(
+    config: RunConfig, mirrors: bool, mean: Channels, std: Channels, weights: Mapping[str, Tensor] | None = None
+) -> Method:
+    setting = Setting(config.encoder, config.scenario.image_size, mean, std, mirrors, weights)
     with seeded(config.seed, "build"):
         method = method_named(config.method)(setting, config.options)
     method.setting = replace(setting, weights=None)  # the method has its own by now
@@ -66,6 +68,7 @@ def save_method(
         "image_size": config.scenario.image_size,
         "mean": list(method.setting.mean),
         "std": list(method.setting.std),
+        "mirrors": method.setting.mirrors,
         **eye,
         **pretrained,
         **(extra or {}),
@@ -105,7 +108,8 @@ def load_method(folder: Path) -> tuple[Method, RunConfig, dict[str, Any]]:
         mean, std = (tuple(description.get(key, of_data)) for key, of_data in (("mean", info.mean), ("std", info.std)))
         stored = description.get("pretrained")
         weights = None if stored is None else PretrainedWeights(Description(**stored), mean, std, {})
-        method = _build(config, mean, std, weights)
+        mirrors = description.get("mirrors", config.augment.flip)  # later tasks may augment otherwise than the first
+        method = _build(config, mirrors, mean, std, weights)
         first = 0
         for index, names in enumerate(description["tasks"]):
             grow(method, Task(index, first, tuple(names)), config.seed)

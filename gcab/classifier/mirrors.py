@@ -1,0 +1,88 @@
+"""Whether an image and its mirror image count as the same: the photos of a model's first lesson decide.
+
+Every photo is left out in turn and named by the others, once from its features and once from the mean of its own and
+its mirror image's. Squared errors are compared: of few photos they tell more than how many are named right.
+What was measured is in `docs/decisions.md`.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from gcab.classifier.lesson import Lesson
+from gcab.data.tasks import TaskImages
+from gcab.fast.eye import FastEye
+from gcab.model.discriminant import ridge
+
+FEATURES = 1024  # of the eye: a quarter of the usual ones decide the same in a quarter of the time
+MOST = 1000  # photos that are asked
+SURE = 2.0  # standard errors by which all photos together have to gain
+TOO_MUCH = 2.5  # standard errors that no class may lose: among many, one loses two by chance
+
+CHOSEN = (
+    "more photos are named right if an image and its mirror image count as the same: from now on they do, and nothing "
+    "that differs by left and right alone can be told apart (--set augment.flip=false: they do not)"
+)
+BLIND = (
+    "left and right seem to matter in these photos, but to this model an image and its mirror image are the same since "
+    "its first lesson: a new one with --set augment.flip=false would tell them apart"
+)
+
+
+class Trial(NamedTuple):
+    """What it changes that mirror images count as the same."""
+
+    right: int  # photos named right, more than without
+    gain: float  # by which the error falls, in standard errors
+    worst: float  # the same of the class that gains least
+
+    @property
+    def helps(self) -> bool:
+        return self.right > 0 and self.gain >= SURE and not self.harms
+
+    @property
+    def harms(self) -> bool:
+        return min(self.gain, self.worst) <= -TOO_MUCH
+
+
+def told_of_mirrors(lesson: Lesson, chosen: bool) -> str | None:
+    """What there is to say to whoever teaches; `chosen`: if mirror images count as the same, these photos say so."""
+    method = lesson.method
+    if not method.setting.mirrors or not method.sees(method.options):
+        return None
+    if chosen:
+        return CHOSEN
+    return BLIND if try_mirrors(lesson.material.train, lesson.device).harms else None
+
+
+@torch.no_grad()
+def try_mirrors(photos: TaskImages, device: torch.device) -> Trial:
+    """Name some photos of every class both ways."""
+    labels = photos.labels.unique(return_inverse=True)[1]
+    some = TaskImages(photos.images, labels).some_of_each(MOST // (int(labels.max()) + 1))
+    eye = FastEye(FEATURES).to(device)
+    own, mirrored = (eye(images.to(device)).cpu().double() for images in (some.images, some.images.flip(3)))
+    y = functional.one_hot(some.labels).double()
+    once, twice = (said_by_others(features, y) for features in (own, (own + mirrored) / 2))
+    gain = (once - y).square().sum(dim=1) - (twice - y).square().sum(dim=1)
+    right, before = (int((said.argmax(dim=1) == some.labels).sum()) for said in (twice, once))
+    classes = (gain[some.labels == label] for label in some.labels.unique())
+    return Trial(right - before, in_errors(gain), min(map(in_errors, classes)))
+
+
+def said_by_others(features: Tensor, y: Tensor) -> Tensor:
+    """What a ridge regression towards y (n, classes) on all others says of each: y - M y / diag M, M = (K + n r)⁻¹."""
+    n, classes = y.shape
+    x = features - features.mean(dim=0)
+    x /= x.square().mean(dim=0).sqrt().clamp_min(1e-9)
+    kernel = x @ x.T + x.numel()  # a constant feature, which costs nothing to use, stands for the mean
+    kernel.diagonal().add_(n * ridge(features.shape[1], n, classes))
+    inverse = torch.linalg.inv(kernel)
+    return y - inverse @ y / inverse.diagonal()[:, None]
+
+
+def in_errors(gains: Tensor) -> float:
+    """A sum of gains and losses in units of the deviation that chance would give it."""
+    return float(gains.sum() / gains.square().sum().clamp_min(1e-12).sqrt())
