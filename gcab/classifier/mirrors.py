@@ -18,8 +18,8 @@ from gcab.model.discriminant import ridge
 
 FEATURES = 1024  # of the eye: a quarter of the usual ones decide the same in a quarter of the time
 MOST = 1000  # photos that are asked
-SURE = 2.0  # standard errors by which all photos together have to gain
-TOO_MUCH = 2.5  # standard errors that no class may lose: among many, one loses two by chance
+SURE = 2.0  # standard errors by which all photos together have to gain, and that no class may lose
+ALARMING = 2.5  # standard errors lost that are worth a word: among many classes, one loses two by chance
 
 CHOSEN = (
     "more photos are named right if an image and its mirror image count as the same: from now on they do, and nothing "
@@ -40,11 +40,11 @@ class Trial(NamedTuple):
 
     @property
     def helps(self) -> bool:
-        return self.right > 0 and self.gain >= SURE and not self.harms
+        return self.right > 0 and self.gain >= SURE and self.worst > -SURE
 
     @property
     def harms(self) -> bool:
-        return min(self.gain, self.worst) <= -TOO_MUCH
+        return min(self.gain, self.worst) <= -ALARMING
 
 
 def told_of_mirrors(lesson: Lesson, chosen: bool) -> str | None:

@@ -398,7 +398,7 @@ def test_work_that_came_to_its_end_is_removed_without_a_word(
     more = make_photos(tmp_path / "more", ("circle", "bar"))
     (more / "circle").rename(more / "disc")
     (more / "bar").rename(more / "beam")
-    monkeypatch.setattr("gcab.classifier.teaching.MUCH", 100.0)  # what the lesson costs earlier ones is no matter here
+    monkeypatch.setattr("gcab.classifier.forecast.MUCH", 100.0)  # what the lesson costs earlier ones is no matter here
     assert notes(events(taught, more)) == []
     assert not (taught / "work").exists()
 
