@@ -1,6 +1,7 @@
 """From logits to probabilities that can be believed, and to a score for "none of these".
 
-Everything is fitted on held-out images, which the network was not trained on.
+Everything is fitted on held-out images, which the network was not trained on, and on learned ones each of which was
+left out (`Method.left_out`). Both are called held out here.
 Legend: z = an image's logits, T = temperature, H = entropy of softmax(z / T).
 """
 
@@ -46,7 +47,7 @@ class Calibration:
     certainty: Scale = (0.0, 1.0)  # of -log H
     strength: Scale = (0.0, 1.0)  # of max z
     familiarity: tuple[float, ...] = ()  # of held-out known images: knots of equal weight, ascending
-    images: int = 0  # held-out images this rests on
+    images: int = 0  # held-out and left-out images this rests on
     newest: int = 0  # the first of the classes that those images are of
     expected_calibration_error: float | None = None  # 0..1, of the newest task's held-out images; None: too few
     alike: bool = False  # certainty counts for classes of earlier tasks, too; false in models of 0.1.0

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from gcab.classifier.logits import Said
 from gcab.classifier.model import Taught
-from gcab.data.tasks import Task, TaskImages
+from gcab.data.tasks import Task
 from gcab.methods.method import Method
-from gcab.model.referee import EYE
 
 MUCH = 15.0  # points that an earlier task may lose without a word
 SUREST = 0.99  # no estimate is surer than this before it is compared with held-out photos
@@ -16,19 +16,19 @@ SUREST = 0.99  # no estimate is surer than this before it is compared with held-
 
 @torch.inference_mode()
 def forecast(
-    method: Method, tasks: tuple[Task, ...], held_out: TaskImages | None = None, accuracy: float | None = None
+    method: Method, tasks: tuple[Task, ...], said: Said | None = None, accuracy: float | None = None
 ) -> list[float | None]:
     """Per cent of new photos of each task that should be named right among all classes; None where nothing can tell.
 
     `accuracy` is that of the newest task on its held-out photos. Those of earlier tasks are gone: their classes are
-    estimated by `Method.expected`, corrected by how far that is off for the classes with held-out photos.
+    estimated by `Method.expected`, corrected by how far that is off for the classes of photos of which it is `said`.
     """
     expected = method.expected()
     if expected is None:
         return [*[None] * (len(tasks) - 1), accuracy]
     odds = torch.logit(expected.cpu().clamp(1 - SUREST, SUREST))
-    if held_out is not None:
-        odds += correction(method, odds, held_out, accuracy)
+    if said is not None:
+        odds += correction(odds, said)
     share = 100 * odds.sigmoid()
     found: list[float | None] = [
         float(share[task.first : task.first + task.classes].mean()) if task.classes else None for task in tasks
@@ -44,19 +44,11 @@ def mean_over_classes(tasks: tuple[Task, ...], expected: list[float | None]) -> 
     return sum(count * (value or 0.0) for count, value in known) / sum(count for count, _ in known) / 100
 
 
-def correction(method: Method, odds: Tensor, held_out: TaskImages, accuracy: float | None) -> float:
-    """What the estimate of the log odds lacks for classes with held-out photos, one right and one wrong photo added."""
-    eye, right, photos = method.parts().get(EYE), 1, len(held_out.labels)
-    if eye is None and accuracy is not None:  # looking again would say the same
-        right += round(accuracy / 100 * photos)
-    else:
-        for images, labels in zip(held_out.images.split(500), held_out.labels.split(500), strict=True):
-            ready = method.setting.normalise(images.to(method.device))
-            features = method.features(ready)
-            logits = method.predict(ready) if eye is None or features is None else eye(ready, features)
-            right += int((logits.argmax(dim=1).cpu() == labels).sum())
-    measured = right / (photos + 2)
-    predicted = float(odds[held_out.labels].sigmoid().mean())
+def correction(odds: Tensor, said: Said) -> float:
+    """What the estimate of the log odds lacks for classes with photos, one right and one wrong photo added."""
+    right = int((said.logits.argmax(dim=1) == said.labels).sum())
+    measured = (right + 1) / (len(said.labels) + 2)
+    predicted = float(odds[said.labels].sigmoid().mean())
     return float(torch.logit(torch.tensor(measured)) - torch.logit(torch.tensor(predicted)))
 
 

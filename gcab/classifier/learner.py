@@ -28,7 +28,7 @@ from gcab.classifier.habits import ScikitHabits
 from gcab.classifier.history import change
 from gcab.classifier.housekeeping import forgotten, joined, known_place, place_of, renamed
 from gcab.classifier.lesson import Lesson, Material
-from gcab.classifier.logits import logits_of, share_right
+from gcab.classifier.logits import can_be_left_out, said_held_out, said_of_all, share_right
 from gcab.classifier.mirrors import try_mirrors
 from gcab.classifier.model import Classifier, Knowledge, Label, Taught, as_of_now
 from gcab.classifier.photos import Photos
@@ -208,14 +208,19 @@ class ContinualClassifier(Classifier, ScikitHabits):
         material, accuracy, calibration = lesson.material, None, self.calibration.outdated()
         before = self._known or Knowledge(lesson.method, lesson.config)
         tasks, held_out = (*before.tasks, material.task), material.held_out
-        logits = None if held_out is None else logits_of(lesson.method, held_out.images, self.device)
-        if logits is not None and held_out is not None:
-            accuracy = share_right(logits, held_out.labels)
-        expected = forecast(lesson.method, tasks, held_out, accuracy)
-        if logits is not None and held_out is not None:
-            newest = min(material.task.first, int(held_out.labels.min()))
-            overall = mean_over_classes(tasks, expected)
-            calibration = Calibration.fit(logits, held_out.labels, self.calibration, newest, overall)
+        said = None
+        if held_out is not None:
+            if can_be_left_out(held_out):
+                lesson.method.last_sight(material.task, held_out)
+            said = said_held_out(lesson.method, held_out, self.device)
+            accuracy = share_right(*said)
+            said = said_of_all(lesson.method, material.train, said)
+        expected = forecast(lesson.method, tasks, said, accuracy)
+        if said is not None:
+            newest = min(material.task.first, int(said.labels.min()))
+            overall, unit = mean_over_classes(tasks, expected), lesson.method.unit / before.method.unit
+            previous = replace(self.calibration, temperature=self.calibration.temperature * unit)
+            calibration = Calibration.fit(*said, previous, newest, overall)
         taught = Taught(
             classes=material.task.classes,
             images=len(material.train.labels),

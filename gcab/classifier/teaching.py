@@ -19,6 +19,7 @@ from gcab.classifier.forecast import losses
 from gcab.classifier.housekeeping import place_of
 from gcab.classifier.learner import ContinualClassifier, Taught
 from gcab.classifier.lesson import Lesson
+from gcab.classifier.logits import said_held_out
 from gcab.classifier.mirrors import told_of_mirrors
 from gcab.classifier.model_folder import ModelFolder, require_steps
 from gcab.classifier.overview import encoder_name
@@ -56,7 +57,7 @@ class Wishes(TypedDict, total=False):
     epochs: int | None  # the recipe's
     seed: int | None  # 1
     settings: Mapping[str, Any] | None  # any setting of `gcab train`, by dotted key
-    held_out: float  # share of each class that is not trained on: 0.2
+    held_out: float  # share of each class that is not trained on, but judges: 0.2
     patience: int | None  # epochs without a better held-out accuracy: a quarter of all
     device: str  # auto
     skip_unreadable: bool  # leave out photos that cannot be read
@@ -251,13 +252,12 @@ class Teaching:
         return Result(generation, self.lesson.material.task.names, last, error, self.skipped, unsure, verdict)
 
     def unsure(self, learner: ContinualClassifier) -> tuple[Unsure, ...]:
-        """The photos of this lesson that the model is least sure of, among those it was not trained on."""
+        """The photos of this lesson that the model is least sure of, among those it was tested with."""
         material = self.lesson.material
         if material.held_out is None:
             return ()
         files = [str(self.files[place]) for place in material.places]
-        held_out = material.held_out
-        return least_sure(learner, files, learner.logits(held_out.images), held_out.labels)
+        return least_sure(learner, files, *said_held_out(learner.method, material.held_out, learner.device))
 
     def announce(self) -> None:
         """Say what is about to happen and how long it will take."""

@@ -9,7 +9,7 @@ from gcab.cli.verbs import AddVerb, add_keep, counted, next_generation, say
 
 EPILOG = """\
 A model of the method eye is afterwards, bit for bit, one that never saw the class. It needs all photos of the class for
-that, as it keeps the sums of all classes together; photos that were held out, or never learned, may be among them.
+that, as it keeps the sums of all classes together; photos that were never learned may be among them.
 Taught with --set options.forgettable=true it keeps sums by class, and needs none.
 
 A model of gcab loses the class, its mean and its part in the eye; what it says is left, only training anew removes.

@@ -103,7 +103,8 @@ def show_overview(facts: dict[str, Any], console: Console) -> None:
         flags = "" if calibration["tells_unknown"] else f", below {FEWEST} no photo is flagged as unknown"
         say(
             console,
-            f"calibrated on {counted(calibration['images'], 'held-out photo')}{flags}; calibration error: {told}",
+            f"calibrated on {counted(calibration['images'], 'photo')} held or left out{flags}; "
+            f"calibration error: {told}",
         )
     else:
         say(console, "nothing is flagged as unknown")

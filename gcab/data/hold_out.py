@@ -35,6 +35,15 @@ def held_out(images: Tensor, labels: Tensor, share: float, apart: bool = False) 
     return chosen
 
 
+def alone(images: Tensor, labels: Tensor) -> Tensor:
+    """True for images without a neighbour in a series of their class, which would give them away: (n,)."""
+    chosen = torch.zeros(len(labels), dtype=torch.bool)
+    for label in labels.unique().tolist():
+        groups = series(images, (labels == label).nonzero().flatten().tolist())
+        chosen[[group[0] for group in groups if len(group) == 1]] = True
+    return chosen
+
+
 def whole_groups(groups: Sequence[Sequence[int]], count: int) -> list[int]:
     """The first groups that have no more members together than wanted; where all have more, one that leaves as many."""
     found: list[int] = []

@@ -66,6 +66,12 @@ class Eye(Method):
     def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:  # noqa: ARG002
         self.eye.ridge = self.eye.taught(data.images, data.labels, self.watch)
 
+    def last_sight(self, task: Task, held_out: TaskImages) -> None:
+        self.end_task(task, held_out)
+
+    def left_out(self, data: TaskImages, trained: bool) -> Tensor:  # noqa: ARG002
+        return self.eye.left_out(data.images, data.labels)
+
     def forget(self, label: int, images: Tensor | None = None) -> tuple[str, ...]:
         if images is None and not self.options.forgettable:
             raise GcabError(

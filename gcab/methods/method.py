@@ -100,6 +100,21 @@ class Method(nn.Module, ABC):
     def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:
         """Last sight of the task's images, and of those of it that were not trained on."""
 
+    def last_sight(self, task: Task, held_out: TaskImages) -> None:
+        """Learn from images that were held out, too, where `left_out` can tell what it would say without them."""
+
+    def left_out(self, data: TaskImages, trained: bool) -> Tensor | None:  # noqa: ARG002
+        """Logits (n, classes) of images that it has learned, each as if it alone had not been; None: it cannot tell.
+
+        `trained`: they are not held out.
+        """
+        return None
+
+    @property
+    def unit(self) -> float:
+        """What its logits are multiples of: temperatures before and after a task compare in it."""
+        return 1.0
+
     def preview_end(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:
         """`end_task` without what takes long, on a copy: good enough to see what the method would decide."""
         self.end_task(task, data, held_out)

@@ -89,15 +89,44 @@ class Opinionated(Method):
                 self.first_sight(task, data)
             self.eye.ridge = self.seen.pop()
 
-    def weigh_opinions(self, task: Task, held_out: TaskImages | None) -> None:
-        """Fit the referee on images of the task that were not trained on."""
+    def last_sight(self, task: Task, held_out: TaskImages) -> None:
+        """In lessons the eye learns held-out images, too, and they judge the network beside what it knows then."""
+        if self.options.tried and self.eye is not None:
+            self.eye.ridge = self.eye.taught(held_out.images, held_out.labels)
+            self.weigh_opinions(task, held_out, learned=True)
+
+    def left_out(self, data: TaskImages, trained: bool) -> Tensor | None:
+        """Of images that the network was trained on, where the eye decides alone."""
+        if not self.options.tried or self.eye is None or self.referee is None or (trained and self.heard):
+            return None
+        return self.referee(self.opinions_without(data)).cpu()
+
+    @property
+    def heard(self) -> bool:
+        """Whether the network has a say beside the eye."""
+        return self.referee is not None and bool(self.referee.weights[:-1].any())
+
+    @property
+    def unit(self) -> float:
+        """The weight of the eye, whose scores mean the same in every task."""
+        return float(self.referee.weights[-1]) or 1.0 if self.referee is not None and self.eye is not None else 1.0
+
+    def opinions_without(self, data: TaskImages) -> dict[str, Tensor]:
+        """What every part says about images that the eye has learned, each as if it alone had not been."""
+        assert self.eye is not None, "which has learned them"
+        said = self.opinions_on(data.images)
+        return {**said, EYE: self.eye.left_out(data.images, data.labels).to(said[EYE].device)}
+
+    def weigh_opinions(self, task: Task, held_out: TaskImages | None, learned: bool = False) -> None:
+        """Fit the referee on images of the task that were not trained on; `learned`: the eye knows them."""
         if self.referee is None or len(self.opinions()) < 2:
             return
         if held_out is None:
             if self.options.tried and task.classes:
                 self.referee.trust_eye()  # nobody can tell what the new classes would lose
             return
-        opinions, classes = self.opinions_on(held_out.images), range(sum(self.task_classes()))
+        opinions = self.opinions_without(held_out) if learned else self.opinions_on(held_out.images)
+        classes = range(sum(self.task_classes()))
         self.referee.fit(opinions, held_out.labels, task.first)
         if self.options.tried:
             seen = set(held_out.labels.tolist())
@@ -204,8 +233,7 @@ class Opinionated(Method):
     def verdict(self) -> str | None:
         if not self.options.tried or self.referee is None:
             return None
-        *network, _ = self.referee.weights.tolist()
-        if any(network):
+        if self.heard:
             return "network and eye decide together: that names most photos right, as far as can be told"
         return "the eye alone decides: nothing shows that the network would name more photos right"
 

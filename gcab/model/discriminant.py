@@ -173,6 +173,30 @@ class ExactDiscriminant(Exact):
         centres = centres - torch.diag(freedom * others * (1 + others / 2) / left)
         return honest * (centres[:, None] + noise / left[:, None, None] + bias)
 
+    @torch.no_grad()
+    def left_out(self, features: Tensor, labels: Tensor) -> Tensor:
+        """Scores (n, classes) of images that were learned, each as if it alone had not been.
+
+        Without an image Σ lacks k d dᵀ / n, where d is how far it is from μ_c and k = n_c / (n_c - 1), and μ_c lacks
+        ε d, ε = 1 / (n_c - 1): products with Σ⁻¹ follow from those with d.
+        """
+        system, own = self.system(), torch.arange(len(labels), device=self.device)
+        weight, bias, freedom, honest = system.rule()
+        counts, labels = self.counts.double(), labels.to(self.device)
+        x = (features.to(self.device).double() - system.mean) * system.scale
+        d = x - system.means[labels]
+        solved = system.solved(d.T).T
+        epsilon = 1 / (counts[labels] - 1).clamp_min(0.5)
+        k = (1 + epsilon) / system.n
+        among, across, dd = d @ weight, (x * solved).sum(dim=1), (d * solved).sum(dim=1)  # μᵀΣ⁻¹d, xᵀΣ⁻¹d, dᵀΣ⁻¹d
+        a = k / (1 - k * dd).clamp_min(LEAST)
+        scores = x @ weight + bias + a[:, None] * among * (across[:, None] - among / 2)
+        mine, grown = among[own, labels], epsilon * (1 + a * dd)  # what ε d changes, in units of products with Σ⁻¹
+        scores[own, labels] += grown * (mine - across - epsilon * dd / 2)
+        noise = 1 / (counts[labels] - 1).clamp_min(0.5) - system.noise[labels]
+        scores[own, labels] += freedom * noise / 2 + torch.log1p(-1 / counts[labels]).clamp_min(math.log(RAREST))
+        return (honest * scores).float()
+
     def nbytes(self) -> int:
         return sum(buffer.nbytes for buffer in self.buffers())
 

@@ -208,6 +208,10 @@ class EyeClassifier(nn.Module):
         ridge.solve()
         return ridge
 
+    def left_out(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Scores (n, classes) of images as bytes that were learned, each as if it alone had not been."""
+        return self.ridge.left_out(torch.cat([self.seen(part) for part in images.split(self.eye.at_once)]), labels)
+
     @torch.no_grad()
     def forget(self, label: int, images: Tensor | None = None) -> None:
         """Take a class out. With its images, or with sums by class, nothing of it is left; else its part in G is."""

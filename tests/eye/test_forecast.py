@@ -55,3 +55,20 @@ def test_the_same_sums_give_the_same_estimate() -> None:
     before = torch.get_rng_state()
     assert torch.equal(ridge.expected(), ridge.expected())
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("images", [4, 12])
+def test_scores_of_an_image_left_out_are_those_of_never_having_learned_it(images: int) -> None:
+    x, labels = features_of(8 * torch.randn(CLASSES, FEATURES, generator=torch.Generator().manual_seed(1)), images, 2)
+    ridge = learned(x, labels)
+    others = [torch.arange(len(labels)) != place for place in range(len(labels))]
+    really = torch.cat([learned(x[kept], labels[kept])(x[~kept].float()) for kept in others])
+    told, fitted = ridge.left_out(x.float(), labels), ridge(x.float())
+
+    def error(scores: Tensor) -> float:
+        """Of what sets classes apart."""
+        apart = [value - value.mean(dim=1, keepdim=True) for value in (scores, really)]
+        return float((apart[0] - apart[1]).norm() / apart[1].norm())
+
+    assert error(told) < 0.15
+    assert error(told) < error(fitted) / 3

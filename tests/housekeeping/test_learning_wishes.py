@@ -36,7 +36,7 @@ def test_classes_from_a_table(loose: Path, tmp_path: Path, capsys: pytest.Captur
     succeeds(capsys, "learn", tmp_path / "m", loose, "--labels", table, *EYE)
     model = ContinualClassifier.load(tmp_path / "m", "cpu")
     assert model.classes == ["elm", "oak"]
-    assert model.method.image_counts() == [5, 5]
+    assert model.method.image_counts() == [6, 6]
 
 
 def test_photos_that_the_table_does_not_name_are_told(

@@ -53,7 +53,7 @@ def test_one_is_not_many_and_names_stay_whole(tmp_path: Path, capsys: pytest.Cap
     ModelFolder(tmp_path / "m").write(eye().learn(images, [name] * len(labels), held_out=0.1).save)
     said = succeeds(capsys, "info", tmp_path / "m")
     assert "1 class in 1 task;" in said
-    assert "calibrated on 1 held-out photo," in said
+    assert "calibrated on 10 photos held or left out," in said
     assert any(line.endswith(name) for line in said.splitlines())
 
 

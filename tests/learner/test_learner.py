@@ -295,12 +295,13 @@ def test_held_out_images_stop_calibrate_and_measure() -> None:
     assert (taught.classes, taught.images, taught.held_out) == (2, 18, 6)
     assert taught.accuracy is not None
     assert taught.epochs == len(seen) < 60
-    assert model.calibration.images == 6
+    assert model.calibration.images == 24  # each of the others can be left out
     logits = model.logits(IMAGES)
     assert (logits.shape, logits.dtype) == ((24, 2), torch.float32)
     expected = (logits / model.calibration.temperature).softmax(dim=1)
     np.testing.assert_allclose(model.predict_proba(IMAGES), expected, rtol=1e-4)
-    assert model.unknown(IMAGES).tolist() == [0] * 24  # six images cannot tell
+    few = classifier("finetune").learn(IMAGES, FIRST, held_out=0.25)
+    assert few.unknown(IMAGES).tolist() == [0] * 24  # six images cannot tell
     many = classifier().learn(np.concatenate([IMAGES, 255 - IMAGES]), FIRST * 2, held_out=0.5)
     unknown = many.unknown(IMAGES)
     assert unknown.shape == (24,)
@@ -327,7 +328,7 @@ def test_what_was_measured_before_a_lesson_is_not_said_of_the_model_after_it() -
     assert model.calibration == Calibration(temperature)
     assert model.unknown(many).max() == 0
     model.learn(IMAGES, ["asp"] * 12 + ["box"] * 12, held_out=0.5)
-    assert (model.calibration.newest, model.calibration.images) == (5, 12)
+    assert (model.calibration.newest, model.calibration.images) == (5, 24)
 
 
 def test_whatever_progress_returns_does_not_stop_it() -> None:

@@ -111,8 +111,7 @@ def test_info_for_people(model: Path, capsys: pytest.CaptureFixture[str], monkey
     assert "bar, cross, ring" in text
     assert " 30 6 " in text
     assert "capacity left: " in text
-    assert "calibrated on 10 held-out photos, below 20 no photo is flagged as unknown; " in text
-    assert "calibration error: not measured (the last task has too few)" in text
+    assert "calibrated on 50 photos held or left out; calibration error: " in text
     assert "the whole folder " in text
 
 
