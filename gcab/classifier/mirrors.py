@@ -63,7 +63,7 @@ def try_mirrors(photos: TaskImages, device: torch.device) -> Trial:
     labels = photos.labels.unique(return_inverse=True)[1]
     some = TaskImages(photos.images, labels).some_of_each(MOST // (int(labels.max()) + 1))
     eye = FastEye(FEATURES).to(device)
-    own, mirrored = (eye(images.to(device)).cpu().double() for images in (some.images, some.images.flip(3)))
+    own, mirrored = (eye(images.to(eye.device)).cpu().double() for images in (some.images, some.images.flip(3)))
     y = functional.one_hot(some.labels).double()
     once, twice = (said_by_others(features, y) for features in (own, (own + mirrored) / 2))
     gain = (once - y).square().sum(dim=1) - (twice - y).square().sum(dim=1)

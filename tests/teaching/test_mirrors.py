@@ -110,9 +110,12 @@ def test_it_is_decided_once(tmp_path: Path) -> None:
 
 def test_only_an_untrained_eye_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = list[int]()
-    monkeypatch.setattr(
-        learner, "try_mirrors", lambda photos, _: asked.append(len(photos.labels)) or Trial(9, 9.0, 0.0)
-    )
+
+    def helps(photos: TaskImages, _: torch.device) -> Trial:
+        asked.append(len(photos.labels))
+        return Trial(9, 9.0, 0.0)
+
+    monkeypatch.setattr(learner, "try_mirrors", helps)
     for method, settings in (("frozen", TINY), ("finetune", TINY), ("gcab", {**TINY, "options.eye": 0})):
         model = ContinualClassifier(method, device="cpu", epochs=1, settings=settings)
         model.learn(*things(2))
@@ -139,7 +142,7 @@ def test_it_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = folder_of(tmp_path / "things", *things(8)), folder_of(tmp_path / "signs", *signs(20))
     wishes: dict[str, Any] = {"method": "eye", "device": "cpu", "held_out": 0.0, "size": 16}
     assert plan(tmp_path / "m", first, **wishes, settings=SMALL).mirrors
-    notes = list[str]()
+    notes = list[str | None]()
     for photos, settings in ((first, SMALL), (second, None)):
         teach(
             tmp_path / "m", photos, **wishes, settings=settings, progress=lambda event: notes.append(event.get("text"))
