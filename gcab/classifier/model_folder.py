@@ -102,7 +102,7 @@ class ModelFolder:
     def discard_work(self) -> None:
         """Give up what a lesson has come to; the caller holds the folder's lock."""
         with saving(self.work):
-            shutil.rmtree(self.work)
+            self._take_away(self.work)
 
     def current(self) -> Path:
         """The folder of the current generation, with its `model.json` and `weights.safetensors`."""
@@ -218,17 +218,20 @@ class ModelFolder:
             return before
 
     def _remove(self, generation: int) -> None:
-        """One rename takes a generation out of sight; what it held is deleted afterwards."""
+        """Delete a generation."""
         with saving(self.path):
             if generation == 0:
                 for name in ("model.json", "weights.safetensors"):
                     (self.path / name).unlink(missing_ok=True)
                 return
-            folder = self.path / f"{GENERATION}{generation:04d}"
-            aside = folder.with_name(f".{folder.name}.gone")
-            folder.rename(aside)
-            sync_folder(self.path)
-            shutil.rmtree(aside, ignore_errors=True)
+            self._take_away(self.path / f"{GENERATION}{generation:04d}")
+
+    def _take_away(self, folder: Path) -> None:
+        """One rename takes a folder out of sight; what it held is deleted then, after a kill by the next writer."""
+        aside = self.path / f".{GENERATION}{folder.name.removeprefix(GENERATION)}.gone"
+        folder.rename(aside)
+        sync_folder(self.path)
+        shutil.rmtree(aside, ignore_errors=True)
 
     def _remove_leftovers(self) -> None:
         """What is not needed any more, and what writers that were killed left behind."""

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import functools
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from helpers.interruptions import KilledError, interrupt
 import gcab
 from gcab.classifier.model_folder import ModelFolder
 from gcab.errors import GcabError
+from gcab.runs.checkpoint import CheckpointStore
 from gcab.runs.model import load_model, read_description, save_model
 from gcab.version import VERSION
 
@@ -291,6 +293,23 @@ def test_killed_at_any_moment_it_holds_the_old_or_the_new(act: str, tmp_path: Pa
         assert all(load_model(place) for place in again.generations().values())
         assert [name for name in entries(folder.path) if name.startswith(".")] == []
     assert moment >= 4
+
+
+def test_killed_while_a_checkpoint_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = taught(tmp_path / "m", "one")
+    CheckpointStore(folder.work).save({"lesson": "two"}, {"weight": torch.ones(3)})
+
+    def half(place: Path, **_: object) -> None:
+        next(place.glob("*.safetensors")).unlink()
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", half)
+        with pytest.raises(KilledError):
+            folder.discard_work()
+    assert ModelFolder(folder.path).waiting() is None
+    folder.write(saver("two"))
+    assert entries(folder.path) == ["generation-0001", "generation-0002", "lock"]
 
 
 def test_a_full_disk_is_said_and_nothing_is_lost(tmp_path: Path) -> None:
