@@ -82,8 +82,8 @@ def serve_verb(verb: argparse.Namespace, console: Console) -> None:
             say(console, f"{verb.model}  compiling the network, which takes about a minute")
         inference = Inference(verb.device, verb.precision, verb.compile, verb.views)
         service = Service(verb.model, inference, limits, verb.allow_teach)
-        model = service.model
-        what = f"{service.describe()['name']} (generation {model.generation}, {len(model.classes)} classes)"
+        told = service.describe()  # not the model itself, which another may replace: two would stay in memory
+        what = f"{told['name']} (generation {told['generation']}, {len(told['classes'])} classes)"
 
         def started() -> None:
             say(console, f"{what} is served at {address(listener)}; Ctrl-C ends it.")

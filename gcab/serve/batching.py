@@ -97,10 +97,12 @@ class Batcher:
 
     async def work(self) -> None:
         while True:
-            batch = await self.collect()
-            # After a change of the model, requests in flight still get the one they were decoded for.
-            for _, group in groupby(batch, key=lambda waiting: id(waiting.model)):
-                await self.answer([waiting for waiting in group if not waiting.scores.done()])
+            await self.answer_all(await self.collect())  # held by no name here: a batch keeps its model in memory
+
+    async def answer_all(self, batch: list[Waiting]) -> None:
+        """After a change of the model, requests in flight still get the one they were decoded for."""
+        for _, group in groupby(batch, key=lambda waiting: id(waiting.model)):
+            await self.answer([waiting for waiting in group if not waiting.scores.done()])
 
     async def collect(self) -> list[Waiting]:
         """As many images as fit; waits for more only while others are on their way, and not for long."""

@@ -2,11 +2,13 @@
 
 import asyncio
 import errno
+import gc
 import json
 import sys
 import tempfile
 import textwrap
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -77,6 +79,14 @@ def finished(client: Client) -> dict[str, Any]:
             return report
         client.run(asyncio.sleep(0.05))
     raise AssertionError("the lesson does not end")
+
+
+def test_a_model_that_was_replaced_is_not_kept_in_memory(client: Client) -> None:
+    before = weakref.ref(client.service.model)
+    assert client.predict(photo()).status_code == 200
+    assert client.post("/undo").status_code == 200
+    gc.collect()
+    assert before() is None
 
 
 def test_learning_and_undoing_for_real(client: Client) -> None:
