@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from gcab.classifier.forecast import likeliest_shift
 from gcab.model.discriminant import ExactDiscriminant, Sums
 from gcab.model.triangle import packed
 
@@ -72,3 +73,10 @@ def test_scores_of_an_image_left_out_are_those_of_never_having_learned_it(images
 
     assert error(told) < 0.15
     assert error(told) < error(fitted) / 3
+
+
+def test_held_out_photos_correct_the_estimate_by_as_much_as_they_tell() -> None:
+    assert likeliest_shift(torch.zeros(1000), 800) == pytest.approx(1.386, abs=0.02), "many: what they say, log 4"
+    assert 0.3 < likeliest_shift(torch.zeros(5), 4) < 1.0, "few: not all of it"
+    hopeless = torch.tensor([-4.6])
+    assert abs(likeliest_shift(hopeless, 0)) < 0.02, "one photo that was missed, as was expected"
