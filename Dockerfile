@@ -1,4 +1,4 @@
-# A CPU image that serves one model: docker build -t gcab . && docker run -p 8000:8000 -e GCAB_TOKEN=... -v birds.gcab:/model gcab
+# A CPU image that serves one model: docker build -t gcab . && docker run -p 8000:8000 -e GCAB_TOKEN=... -v "$PWD/birds.gcab:/model" gcab
 FROM python:3.12-slim AS build
 WORKDIR /build
 COPY pyproject.toml README.md LICENSE ./

