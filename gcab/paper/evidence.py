@@ -1,6 +1,5 @@
 """What a finished run left behind, as the tables and figures of the paper ask for it."""
 
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from gcab.errors import GcabError
 from gcab.paper.published import TITLES
 from gcab.records import FastRecord, RuntimeRecord, flaws
 from gcab.report.tables import Group, group_runs, where_tested
+from gcab.runs.files import parsed
 from gcab.runs.folder import RunFolder
 from gcab.training.schedule import TrainingConfig
 
@@ -97,7 +97,7 @@ def timings(run: RunFolder) -> list[dict[str, Any]]:
 def read_json(path: Path, kind: Any) -> dict[str, Any]:
     """A file of ours, which must be of this type."""
     try:
-        content: dict[str, Any] = json.loads(path.read_bytes())
+        content: dict[str, Any] = parsed(path.read_bytes())
         if flaw := next(flaws(content, kind), None):
             raise ValueError(flaw)
     except (OSError, ValueError) as error:

@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from gcab.errors import GcabError
-from gcab.runs.files import remove_temporaries, saving, write_bytes, write_json
+from gcab.runs.files import parsed, remove_temporaries, saving, write_bytes, write_json
 
 FORMAT = 1
 RESERVED_NAMES = ("", "__metadata__")  # safetensors keeps the second for itself
@@ -101,7 +101,7 @@ class CheckpointStore:
         return None, warnings
 
     def _read(self, number: int) -> Checkpoint:
-        document = json.loads(self._manifest(number).read_bytes())
+        document = parsed(self._manifest(number).read_bytes())
         body = document["checkpoint"]
         if document["sha256"] != _digest(body):
             raise ValueError("the manifest's checksum does not match")

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from gcab.errors import GcabError
+from gcab.runs.files import parsed
 
 FORMAT = 1
 
@@ -14,7 +15,7 @@ def read_document(path: Path) -> dict[str, Any]:
     file = path / "config.json"
     advice = f"restore it, or delete {path} and run the same command again"
     try:
-        document: dict[str, Any] = json.loads(file.read_bytes())
+        document: dict[str, Any] = parsed(file.read_bytes())
     except (OSError, ValueError) as error:
         raise GcabError(f"{file} is damaged ({error}): {advice}") from None
     try:

@@ -31,6 +31,14 @@ def saving(path: Path) -> Iterator[None]:
         raise GcabError(sentence) from error
 
 
+def parsed(data: bytes) -> Any:
+    """JSON of a file that may be damaged: whatever is wrong with it is a ValueError, brackets without end, too."""
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 @contextmanager
 def writing(path: Path) -> Iterator[BinaryIO]:
     """Give a temporary file beside `path` that takes its place, safely on disk, once the block ends without error."""

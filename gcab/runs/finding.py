@@ -4,12 +4,12 @@ A folder with `config.json` and `metrics.jsonl` is a run; a published one has `m
 A folder of figures has `runs.json` instead: the way to each run that they are made of.
 """
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from gcab.errors import GcabError
+from gcab.runs.files import parsed
 
 LOG, PACKED_LOG = "metrics.jsonl", "metrics.jsonl.gz"
 RUN_LIST = "runs.json"
@@ -35,7 +35,7 @@ def listed_runs(folder: Path) -> Iterator[Path]:
     """The runs that the figures of a folder are made of, wherever they lie."""
     file = folder / RUN_LIST
     try:
-        names = json.loads(file.read_bytes())
+        names = parsed(file.read_bytes())
         ways = [folder / name for name in names]
     except (OSError, ValueError, TypeError):
         raise GcabError(f"{file} is damaged: restore it, or draw the figure again.") from None

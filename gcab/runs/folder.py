@@ -19,7 +19,7 @@ import numpy as np
 
 from gcab.errors import GcabError
 from gcab.runs.document import read_document, require_same
-from gcab.runs.files import remove_temporaries, saving, sync_folder, write_json, writing
+from gcab.runs.files import parsed, remove_temporaries, saving, sync_folder, write_json, writing
 from gcab.runs.finding import LOG, PACKED_LOG, is_run, runs_below
 
 if TYPE_CHECKING:  # torch takes seconds to import, and a report does not need it
@@ -176,7 +176,7 @@ class RunFolder:
         records = []
         for number, line in enumerate(self.log_bytes().split(b"\n")[:-1], start=1):
             try:
-                record = json.loads(line)
+                record = parsed(line)
                 found = record["kind"]
             except (ValueError, KeyError, TypeError):
                 raise GcabError(

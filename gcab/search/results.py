@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 from gcab.errors import GcabError
 from gcab.records import Count, flaws
 from gcab.report.tables import NOTHING, Table
-from gcab.runs.files import saving
+from gcab.runs.files import parsed, saving
 from gcab.runs.folder import final_of
 from gcab.search.trials import Search, Trial
 
@@ -35,7 +35,7 @@ def finished_trials(search: Search) -> dict[int, TrialRecord]:
     found: dict[int, TrialRecord] = {}
     for number, line in enumerate(path.read_bytes().split(b"\n")[:-1] if path.exists() else (), start=1):
         try:
-            record: Any = json.loads(line)
+            record: Any = parsed(line)
             if flaw := next(flaws(record, TrialRecord), None):
                 raise ValueError(flaw)
         except ValueError as error:

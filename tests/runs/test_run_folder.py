@@ -363,3 +363,13 @@ def test_an_embedding_comes_back_row_by_row_and_its_constant_columns_take_no_spa
     assert np.array_equal(found["labels"], labels)
     assert (run.path / "predictions" / "embedding-01.npz").stat().st_size < 0.55 * points.nbytes
     assert run.embedding(2) is None
+
+
+def test_brackets_without_end_are_damage(run: RunFolder) -> None:
+    deep = "[" * 200_000
+    run.metrics.write_text(f"{deep}\n")
+    with pytest.raises(GcabError, match=r"line 1 of .*metrics\.jsonl is damaged"):
+        run.records()
+    (run.path / "config.json").write_text(deep)
+    with pytest.raises(GcabError, match=r"config\.json is damaged \(it is nested too deeply\)"):
+        RunFolder.open(run.path)
