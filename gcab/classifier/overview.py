@@ -54,6 +54,7 @@ def overview(path: str | Path) -> dict[str, Any]:
             "expected_calibration_error": model.calibration.expected_calibration_error,
             "curve": [part._asdict() for part in model.calibration.curve],
         },
+        "verdict": model.method.verdict(),
         "images": {"count": stored_images(model.method), "bytes": model.method.image_bytes()},
         "bytes": {"model": folder_bytes(folder.current()), "folder": folder_bytes(folder.path)},
         "interrupted": interrupted_lesson(folder),

@@ -91,6 +91,8 @@ def show_overview(facts: dict[str, Any], console: Console) -> None:
         )
     for warning in warnings_of(facts, None):
         say(console, f"warning: {warning}")
+    if facts["verdict"]:
+        say(console, facts["verdict"])
     if facts["capacity_left"]:
         say(
             console,

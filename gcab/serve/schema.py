@@ -52,6 +52,7 @@ class Model(Shape):
     bytes: int
     expected_accuracy: float | None = Field(description="Per cent of new photos of all classes: an estimate.")
     warnings: list[str] = Field(description="What nobody should overlook.")
+    verdict: str | None = Field(description="Who decides, network or eye; null where that was not tried.")
     stores_images: bool = Field(description="Whether photos that it learns from stay in the model.")
     can_undo: bool
     undoes: Literal["task", "distillation", "forgetting", "renaming", "joining"] | None = Field(

@@ -132,6 +132,7 @@ class ServedModel:
             ],
             "expected_accuracy": self.expected_accuracy(),
             "warnings": warnings_of(self.facts(), None),
+            "verdict": self.method.verdict(),
             "capacity": self.method.capacity(),
             "bytes": state_bytes(self.method),
             "stores_images": self.method.image_bytes() > 0,

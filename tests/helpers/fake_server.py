@@ -92,6 +92,7 @@ class Fake:
             "bytes": 5_412_345,
             "expected_accuracy": 68.4,
             "warnings": ["Lesson 1 had 93 % when it was learned, and about 62 % now."],
+            "verdict": "the eye alone decides",
             "stores_images": self.stores_images,
             "can_undo": len(self.tasks) > 1,
             "undoes": "distillation" if self.distilled else "task" if len(self.tasks) > 1 else None,

@@ -166,6 +166,7 @@ def test_a_flat_map_is_not_drawn(shown: Visit) -> None:
     page, canvas = shown.page, shown.page.locator("#answer-picture")
     page.locator("#photo-input").set_input_files([photo("flat.png")])
     expect(page.locator("#map-flat")).to_contain_text("everywhere alike (93 to 100 % of the peak)")
+    expect(page.locator("#map-verdict")).to_have_text("The map is the network’s. In this model the eye alone decides.")
     expect(page.locator("#map-legend")).to_be_hidden()
     expect(canvas).to_have_attribute("aria-busy", "false")
     shown.picture("predict-flat")

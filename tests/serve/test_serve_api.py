@@ -61,6 +61,7 @@ def test_the_model_describes_itself(client: Client) -> None:
     assert not model["stores_images"]
     now = [task["now"] for task in model["tasks"]]
     assert model["expected_accuracy"] == pytest.approx((2 * now[0] + 3 * now[1]) / 5)
+    assert model["verdict"] == "the eye alone decides: nothing shows that the network would name more photos right"
     assert any("Lesson 2 ended with" in warning for warning in model["warnings"])  # noise cannot be learned
 
 

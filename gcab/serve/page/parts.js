@@ -4,7 +4,7 @@
  * @typedef {{index: number, classes: string[], accuracy: number | null, held_out: number, now: number | null}} Task
  * @typedef {{name: string, version: string, method: string, generation: number | null, digest: string, image_size: number,
  *   classes: {name: string, task: number}[], tasks: Task[], capacity: {input?: number, hidden?: number}, bytes: number,
- *   expected_accuracy: number | null, warnings: string[],
+ *   expected_accuracy: number | null, warnings: string[], verdict: string | null,
  *   stores_images: boolean, can_undo: boolean, undoes: "task" | "distillation" | "forgetting" | "renaming" | "joining" | null, can_teach: boolean,
  *   limits: {body_bytes: number, archive_bytes: number, pixels: number, batch: number}}} Model
  * @typedef {{label: string, note?: string, share: number, strong?: boolean}} Bar

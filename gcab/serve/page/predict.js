@@ -191,7 +191,9 @@ export class Predict {
     const waits = `It waits in the Teach tab, as ${photo.corrected}.`;
     byId("answer-corrected").textContent = photo.corrected === null ? "" : waits;
     const gated = Object.keys(this.#model?.capacity ?? {}).length > 0;
-    byId("answer-gates").textContent = gated ? "Which task’s gates answered" : "Which task answered";
+    const verdict = this.#model?.verdict ?? null;
+    byId("map-verdict").textContent = verdict === null ? "" : `The map is the network’s. In this model ${verdict}.`;
+    byId("answer-gates").textContent = gated && verdict === null ? "Which task’s gates answered" : "Which task answered";
     this.#offerMaps(prediction);
     this.#paint();
   }
