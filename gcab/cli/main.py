@@ -41,15 +41,16 @@ from gcab.errors import GcabError, unknown
 from gcab.parallel.launch import Launch, one_voice
 from gcab.version import VERSION
 
-PHOTOS = (demo, learn, predict, test, info, history, audit, undo, rename, join, forget, merge, distill, export, serve)
-RESEARCH = (report, evaluate, compare, figure, bench, listing, completion)
+PHOTOS = (learn, predict, test, info, history, audit, undo, rename, join, forget, merge, distill, export, serve, report)
+RESEARCH = (demo, evaluate, compare, figure, bench, listing, completion)
 RESUMABLE = ("demo", "figure", "learn", "search", "train")  # verbs that leave checkpoints
 DESCRIPTION = """\
 Teach a vision transformer new classes, again and again, without keeping a single old image.
 
-  gcab demo                                   see it work in a minute, on data that is included
   gcab learn birds.gcab photos/week1/         teach a model your own classes, a subfolder of photos for each
   gcab predict birds.gcab photo.jpg           ask it
+  gcab serve birds.gcab                       ask it in a browser, correct it there, teach it more
+  gcab demo                                   see it work in a minute, on data that is included
   gcab train cifar100/10 --data DIR           the paper's benchmark: 10 tasks of 10 classes
   gcab report MODEL|RUN...                    one HTML page with every figure
 """
