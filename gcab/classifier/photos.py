@@ -89,8 +89,19 @@ def usual_side(files: Sequence[Path]) -> int:
 
 def refusal(unreadable: Sequence[str], total: int) -> str:
     """One sentence about photos that stop a lesson."""
-    more = f"; and {len(unreadable) - NAMED} more" if len(unreadable) > NAMED else ""
     return (
-        f"{len(unreadable)} of {total} photos cannot be read, so nothing was learned ({'; '.join(unreadable[:NAMED])}"
-        f"{more}): repair or remove them, or leave them out with --skip-unreadable."
+        f"{len(unreadable)} of {total} photos cannot be read, so nothing was learned ({some(unreadable)}): "
+        "repair or remove them, or leave them out with --skip-unreadable."
     )
+
+
+def left_out(unreadable: Sequence[str]) -> str:
+    """The same where a lesson or a test goes on without them."""
+    photos = f"{len(unreadable)} photo{'s' * (len(unreadable) != 1)}"
+    return f"left out, as they cannot be read: {photos} ({some(unreadable)})"
+
+
+def some(sentences: Sequence[str]) -> str:
+    """A few of them, and how many more there are."""
+    more = f"; and {len(sentences) - NAMED} more" if len(sentences) > NAMED else ""
+    return f"{'; '.join(sentences[:NAMED])}{more}"

@@ -23,7 +23,7 @@ from gcab.classifier.logits import said_held_out
 from gcab.classifier.mirrors import told_of_mirrors
 from gcab.classifier.model_folder import ModelFolder, require_steps
 from gcab.classifier.overview import encoder_name
-from gcab.classifier.photos import Photos, usual_side
+from gcab.classifier.photos import Photos, left_out, usual_side
 from gcab.classifier.presets import ENCODERS, RECIPES, is_pretrained, own_size
 from gcab.classifier.unsure import Unsure, least_sure
 from gcab.config import leaves
@@ -263,7 +263,7 @@ class Teaching:
         """Say what is about to happen and how long it will take."""
         lesson, material, held_out = self.lesson, self.lesson.material, self.lesson.material.held_out
         if self.skipped:
-            self.note(f"left out, as they cannot be read: {len(self.skipped)} photo{'s' * (len(self.skipped) > 1)}")
+            self.note(left_out(self.skipped))
         if held_out is None and self.share > 0:
             self.note("no class has five photos: none is held out, so the accuracy stays unknown")
         elif material.too_small:

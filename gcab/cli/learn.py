@@ -93,6 +93,7 @@ def learn_verb(verb: argparse.Namespace, console: Console) -> None:
     from gcab.classifier.plan import plan
     from gcab.classifier.teaching import teach
     from gcab.cli.lesson_display import LessonDisplay, duration, print_json, subjects
+    from gcab.report.model_page import bad_end
 
     wishes = {
         "method": verb.method,
@@ -136,15 +137,17 @@ def learn_verb(verb: argparse.Namespace, console: Console) -> None:
         + f"({duration(taught.seconds or 0)}){right}"
         + ("" if error is None else f", calibration error {100 * error:.1f} %")
     )
+    if bad := bad_end(taught.accuracy):
+        display.say(f"{verb.model.name}  warning: this lesson {bad}")
     if result.verdict:
         display.say(f"{verb.model.name}  {result.verdict}")
     if result.unsure:
-        told = ", ".join(
-            f"{photo.file} ({photo.label} {100 * photo.probability:.0f} %"
+        told = [
+            f"  {photo.file} ({photo.label} {100 * photo.probability:.0f} %"
             + (")" if photo.guess == photo.label else f", taken for {photo.guess})")
             for photo in result.unsure
-        )
-        display.say(f"{verb.model.name}  least sure of: {told}")
+        ]
+        display.say("\n".join([f"{verb.model.name}  least sure of:", *told]))
 
 
 def show_plan(found: "Plan", as_json: bool, console: Console) -> None:

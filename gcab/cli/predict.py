@@ -1,6 +1,8 @@
 """The command line of: predict."""
 
 import argparse
+import os
+import stat
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -82,7 +84,7 @@ def predict_verb(verb: argparse.Namespace, console: Console) -> int:
     output = FORMATS[verb.form or "table"](console, errors, model, top, verb.unknown)
     done = failed = 0
     try:
-        with warnings.catch_warnings(), counter(errors, shown=not console.is_terminal) as count:
+        with warnings.catch_warnings(), counter(errors, shown=is_file(console)) as count:
             warnings.simplefilter("ignore")  # decoders warn of oddities that do not matter here
             for prediction in predictions:
                 output.write(prediction)
@@ -100,9 +102,17 @@ def predict_verb(verb: argparse.Namespace, console: Console) -> int:
     return 2 if failed == done else int(failed > 0)
 
 
+def is_file(console: Console) -> bool:
+    """Whether the output goes to a file; what a pipe leads to may write to the same terminal."""
+    try:
+        return stat.S_ISREG(os.fstat(console.file.fileno()).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
 @contextmanager
 def counter(errors: Console, shown: bool) -> Iterator[Callable[[int, int], None]]:
-    """A counter on the terminal while the output is redirected; the total is unknown."""
+    """A counter on the terminal while the output goes to a file; the total is unknown."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (BarColumn(bar_width=16), TextColumn("{task.description}"), TimeElapsedColumn())

@@ -62,6 +62,8 @@ def test_verb(verb: argparse.Namespace, console: Console) -> None:
 
 def show_measured(measured: dict[str, Any], console: Console) -> None:
     """The numbers to know, and the classes that need more photos."""
+    from gcab.classifier.photos import left_out
+
     say(
         console,
         f"{measured['accuracy']:.1f} % of {counted(measured['photos'], 'photo')} right; {measured['confidence']:.1f} % "
@@ -88,4 +90,4 @@ def show_measured(measured: dict[str, Any], console: Console) -> None:
             f"{found['flagged']:.0f} % of them flagged, and {found['known_flagged']:.0f} % of the known",
         )
     if measured["skipped"]:
-        say(console, f"left out, as they cannot be read: {counted(len(measured['skipped']), 'photo')}")
+        say(console, left_out(measured["skipped"]))

@@ -1,6 +1,7 @@
 """The protocol between the command line and the files of its verbs."""
 
 import argparse
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,8 @@ from rich.markup import escape
 
 from gcab.data.formats import ON_REQUEST, VARIABLE, ask_for
 from gcab.errors import GcabError
+
+NARROWEST = 24  # characters that a wrapped column may be wide; below that it goes under its row
 
 if TYPE_CHECKING:
     from gcab.classifier.learner import ContinualClassifier
@@ -32,14 +35,33 @@ def say(console: Console, text: str) -> None:
 
 
 def say_table(console: Console, lines: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> None:
-    """Rows below their heads in columns as wide as they need; the columns of `left` and no others begin at the left."""
+    """Rows below their heads in columns as wide as they need; the columns of `left` and no others begin at the left.
+
+    In a window that is too narrow, the last column is wrapped between words, beside its row or under it.
+    """
     widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    start = sum(widths[:-1]) + 2 * len(widths[:-1])
+    if console.is_terminal and start + widths[-1] > console.width and len(widths) - 1 in left:
+        place = start if console.width - start >= NARROWEST else widths[0] + 2
+        for line in lines:
+            *cells, last = line
+            parts = textwrap.wrap(last, console.width - place) or [""]
+            beside = [*cells, parts.pop(0) if place == start or line is lines[0] else ""]
+            say_row(console, beside, [*widths[:-1], 0], left)
+            for part in parts:
+                say(console, " " * place + part)
+        return
     for line in lines:
-        cells = []
-        for place, (text, width) in enumerate(zip(line, widths, strict=True)):
-            blank = " " * (width - cell_len(text))
-            cells.append(text + blank if place in left else blank + text)
-        say(console, "  ".join(cells).rstrip())
+        say_row(console, line, widths, left)
+
+
+def say_row(console: Console, line: Sequence[str], widths: Sequence[int], left: Sequence[int]) -> None:
+    """A row whose cells are filled up to their columns' widths."""
+    cells = []
+    for place, (text, width) in enumerate(zip(line, widths, strict=True)):
+        blank = " " * (width - cell_len(text))
+        cells.append(text + blank if place in left else blank + text)
+    say(console, "  ".join(cells).rstrip())
 
 
 def counted(count: int, what: str) -> str:

@@ -58,18 +58,16 @@ def estimate_now(facts: Facts) -> float | None:
 def warnings_of(facts: Facts, measured: Measured | None) -> list[str]:
     """What must not be overlooked."""
     found = []
-    for task in facts["tasks"][:-1]:
-        then, now, photos = task["accuracy"], task["now"], task["held_out"] or 0
-        if then is None or now is None:
+    for task in facts["tasks"]:
+        then, photos = task["accuracy"], task["held_out"] or 0
+        now = then if task["now"] is None else task["now"]
+        if then is None:
             continue
-        if (then * photos + 100) / (photos + 2) - now > FALLEN:  # as if of two photos more one had been right
+        if (then * photos + 100) / (photos + 2) - now > FALLEN and task is not facts["tasks"][-1]:
+            # as if of two photos more one had been right
             found.append(f"Lesson {task['index']} had {then:.0f} % when it was learned, and about {now:.0f} % now.")
-    last = facts["tasks"][-1] if facts["tasks"] else {"accuracy": None}
-    if last["accuracy"] is not None and last["accuracy"] < POOR:
-        found.append(
-            f"Lesson {last['index']} ended with {last['accuracy']:.0f} % of its held-out photos right: more photos of "
-            "its classes would help, or a pretrained encoder."
-        )
+        elif now < POOR and (bad := bad_end(then)):
+            found.append(f"Lesson {task['index']} {bad}.")
     if measured is not None and abs(measured["confidence"] - measured["accuracy"]) > GAP:
         found.append(
             f"The model is {measured['confidence']:.0f} % sure on average and right {measured['accuracy']:.0f} % of "
@@ -78,6 +76,16 @@ def warnings_of(facts: Facts, measured: Measured | None) -> list[str]:
     if not facts["calibration"]["images"]:
         found.append("The model is not calibrated: its last change had no held-out photos.")
     return found
+
+
+def bad_end(accuracy: float | None) -> str | None:
+    """What to say of a lesson that ended so; None where it is no reason to warn."""
+    if accuracy is None or accuracy >= POOR:
+        return None
+    return (
+        f"ended with {accuracy:.0f} % of its held-out photos right: more photos of its classes would help, or a "
+        "pretrained encoder"
+    )
 
 
 def _lead(facts: Facts, measured: Measured | None) -> str:

@@ -128,4 +128,4 @@ def test_photos_it_is_least_sure_of_are_shown_and_not_stored(
     stored = (ModelFolder(tmp_path / "m").current() / "model.json").read_text()
     assert Path(wrong[0].file).name not in stored
     again = succeeds(capsys, "learn", tmp_path / "m", mixed, *EYE, "--held-out", "0.5")
-    assert f"least sure of: {result.unsure[0].file} ({result.unsure[0].label} " in again
+    assert f"least sure of:\n  {result.unsure[0].file} ({result.unsure[0].label} " in again

@@ -1,5 +1,6 @@
 """What a person notices first: commands that refuse at once, nouns that agree, names that are offered."""
 
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -9,9 +10,11 @@ import torch
 from helpers.commands import succeeds
 from helpers.eyes import eye, many
 from helpers.photos import bird
+from rich.console import Console
 
 import gcab
 from gcab import GcabError, ModelFolder
+from gcab.cli.verbs import say_table
 from gcab.parallel.devices import choose_device
 
 
@@ -55,6 +58,18 @@ def test_one_is_not_many_and_names_stay_whole(tmp_path: Path, capsys: pytest.Cap
     assert "1 class in 1 task;" in said
     assert "calibrated on 10 photos held or left out," in said
     assert any(line.endswith(name) for line in said.splitlines())
+
+
+def test_a_narrow_window_breaks_a_table_between_words_of_its_last_column() -> None:
+    def shown(width: int, terminal: bool = True) -> list[str]:
+        console = Console(file=io.StringIO(), width=width, force_terminal=terminal, color_system=None)
+        say_table(console, [["task", "photos", "names"], ["1", "12", "barn owl, long-eared owl, wren"]], left=(2,))
+        return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+
+    whole = ["task  photos  names", "   1      12  barn owl, long-eared owl, wren"]
+    assert shown(80) == shown(30, terminal=False) == whole
+    assert shown(40) == [whole[0], "   1      12  barn owl, long-eared owl,", "              wren"]
+    assert shown(30) == [whole[0], "   1      12", "      barn owl, long-eared", "      owl, wren"]
 
 
 def test_the_public_names_are_offered() -> None:
