@@ -1,6 +1,7 @@
 """What a run will cost, counted before it starts: parameters, multiply-accumulates, and the least time they take."""
 
 import time
+import warnings
 from dataclasses import dataclass
 
 import torch
@@ -24,7 +25,8 @@ class Cost:
 
 def meta_method(config: RunConfig, tasks: tuple[Task, ...]) -> Method:
     """The method as it will be after its last task, with shapes but no values."""
-    with torch.device("meta"):
+    with torch.device("meta"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*copying from a non-meta parameter")  # of a pretrained encoder
         method = build_method(config)
         for task in tasks:
             method.grow(task)
@@ -48,7 +50,8 @@ def estimate(config: RunConfig, tasks: tuple[Task, ...], images_per_task: list[i
     for index in range(len(tasks)):
         method = meta_method(config, tasks[: index + 1])
         encoder, whole = count_macs(method, config.scenario.image_size)
-        flops += 2.0 * 3 * whole * images_per_task[index] * config.training.epochs_of(index)
+        passes = 3 * config.training.epochs_of(index) if method.trains else 1  # what trains nothing sees an image once
+        flops += 2.0 * passes * whole * images_per_task[index]
     return Cost(parameter_count(method), encoder, whole, flops)
 
 

@@ -21,6 +21,7 @@ examples:
   gcab train cifar100/10 --data DIR --profile official        as the authors ran it
   gcab train digits/5 --options.compensation false            an ablation
   gcab train folder/3 --data photos/ --dry-run                your own images: what would happen
+  gcab train cifar100/10 --data DIR --encoder dinov2-small/   on frozen features of a pretrained encoder
   torchrun --nproc-per-node=8 -m gcab train cifar100/10 --data DIR    the same run on 8 GPUs
 """
 
@@ -38,16 +39,21 @@ def add_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> None
 
     parser.usage = "gcab train SCENARIO [options]"  # argparse would list every setting
     parser.add_argument("scenario", metavar="SCENARIO", help="such as cifar100/10 (see: gcab list scenarios)")
-    parser.add_argument("--method", default="gcab", help="see: gcab list methods (gcab)")
+    early = type(parser)(prog=parser.prog, add_help=False, allow_abbrev=False)
+    early.add_argument("--method")
+    early.add_argument("--encoder")
+    early.add_argument("--profile", default=DEFAULT_PROFILE)
+    chosen = early.parse_known_args(given)[0]
+    method = chosen.method or ("gcab" if chosen.encoder is None else "frozen")
+    parser.add_argument("--method", default=method, help="see: gcab list methods (gcab; frozen with --encoder)")
+    parser.add_argument(
+        "--encoder", metavar="NAME|FOLDER|FILE", help="a pretrained encoder, which stays as it is (docs/pretrained.md)"
+    )
     add_run_options(parser)
     parser.add_argument("--run", type=Path, metavar="DIR", help="this run's folder, instead of one chosen below --runs")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting")
     parser.add_argument("--dry-run", action="store_true", help="show settings, tasks and cost; train nothing")
-    early = type(parser)(prog=parser.prog, add_help=False, allow_abbrev=False)
-    early.add_argument("--method", default="gcab")
-    early.add_argument("--profile", default=DEFAULT_PROFILE)
-    chosen = early.parse_known_args(given)[0]
-    add_settings(parser, chosen.method, chosen.profile)
+    add_settings(parser, method, chosen.profile)
 
 
 def add_settings(parser: argparse.ArgumentParser, method: str, profile: str) -> None:
@@ -74,6 +80,8 @@ def escape_percent(text: str) -> str:
 def changes_of(verb: argparse.Namespace) -> dict[str, str]:
     """Settings changed by flags and by --set; the later --set wins."""
     flags = {key: value for key, value in vars(verb).items() if "." in key and value is not None}
+    if encoder := vars(verb).get("encoder"):  # which `search` does not take
+        flags = {"encoder.kind": "pretrained", "encoder.weights": encoder, **flags}
     return {**flags, **settings_of(verb.set)}
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from helpers.commands import succeeds
 from helpers.runs import Case, finished_run
 from helpers.synthetic_runs import write_run
 
@@ -42,6 +43,14 @@ def test_tables_keep_it_apart(run: RunFolder, tmp_path: Path) -> None:
     page = write_report([run, scratch], tmp_path / "report.html").read_text()
     assert "not to be compared with methods from scratch" in page
     assert "frozen on tiny-dino" in page
+
+
+@pytest.mark.parametrize(("flags", "method"), [((), "frozen"), (("--method", "finetune"), "finetune")])
+def test_one_flag_names_the_encoder(
+    dino: Path, flags: tuple[str, ...], method: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = succeeds(capsys, "train", "digits/5", "--encoder", dino, *flags, "--device", "cpu", "--dry-run")
+    assert {f"method = {method}", "encoder.kind = pretrained"} <= set(said.splitlines())
 
 
 def test_settings_without_an_encoder_are_refused() -> None:
