@@ -212,15 +212,20 @@ def _calibration(facts: Facts, measured: Measured | None) -> str:
 
 
 def _least_sure(measured: Measured) -> str:
-    """Names of photos, as someone has to look at them; the page holds no image."""
+    """Photos for someone to look at, shown from where they lie, as long as they do: the page holds no image."""
     if not measured["least_sure"]:
         return ""
+    shown = "".join(
+        f'<img src="{escape(Path(photo["file"]).resolve().as_uri())}" alt="" height="96" '
+        f'title="{escape(photo["file"])}"> '
+        for photo in measured["least_sure"]
+    )
     rows = [
         [photo["file"], photo["label"], f"{100 * photo['probability']:.1f} %", photo["guess"]]
         for photo in measured["least_sure"]
     ]
     table = Table("", ["photo", "class", "probability of it", "taken for"], rows, "A wrong label is often among these.")
-    return f"<section><h2>Photos it is least sure of</h2>{table.html()}</section>"
+    return f"<section><h2>Photos it is least sure of</h2><p>{shown}</p>{table.html()}</section>"
 
 
 def _parts(facts: Facts, measured: Measured | None) -> Table:
