@@ -7,6 +7,7 @@ from typing import Any
 from gcab.config import RunConfig, leaves, override, resolve
 from gcab.errors import GcabError, unknown
 from gcab.methods.registry import method_named
+from gcab.model.eye import SHARP_SIDE, SIDE
 from gcab.pretrained.source import describe, names_encoder
 
 Settings = Mapping[str, Any]
@@ -51,8 +52,11 @@ def first_config(
     if not SMALLEST <= size <= LARGEST or (size % 8 and size != own_size(encoder)):
         raise GcabError(f"image_size is {size}: give a multiple of 8 from {SMALLEST} to {LARGEST}.")
     place = {"scenario.image_size": size, "encoder.patch": 2 if size == 8 else size // 8}
-    trial = {"options.trial": True} if "trial" in {field.name for field in fields(method_named(method).Options)} else {}
-    given = {**training(recipe, epochs, size), **encoder_settings(encoder, method), **trial}
+    side = SHARP_SIDE if size >= SHARP_SIDE else SIDE
+    wished = {"trial": True, "side": side, "eye_side": side}
+    known = {field.name for field in fields(method_named(method).Options)}
+    own = {f"options.{name}": value for name, value in wished.items() if name in known}
+    given = {**training(recipe, epochs, size), **encoder_settings(encoder, method), **own}
     changes = {**given, **settings, **place}
     return resolve("folder/1", method, seed=seed, changes=changes)
 

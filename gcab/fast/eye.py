@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from gcab.fast.fused_attention import HAS_TRITON
-from gcab.model.eye import CELLS, FLAT, PER_FILTER, SHARES, STEPS, THRESHOLD, Eye
+from gcab.model.eye import CELLS, FLAT, PER_FILTER, SHARES, SIDE, STEPS, THRESHOLD, Eye
 
 PLACES, FILTERS, PIXELS = 64, 256, 256  # that a program handles at once, the fastest of those tried
 FEW = 64  # filters of a program where there are few images, so that all of the GPU has work
@@ -18,8 +18,8 @@ FEW = 64  # filters of a program where there are few images, so that all of the 
 class FastEye(Eye):
     """The same eye; on a GPU a kernel looks."""
 
-    def __init__(self, features: int, mirrored: bool = False) -> None:
-        super().__init__(features, mirrored)
+    def __init__(self, features: int, mirrored: bool = False, side: int = SIDE) -> None:
+        super().__init__(features, mirrored, side)
         for size in SHARES:
             kernels = getattr(self, f"kernels{size}")
             looks = torch.cat([kernels, kernels.flip(3)] if mirrored else [kernels]).flatten(1)

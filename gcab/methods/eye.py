@@ -6,7 +6,7 @@ that stores no image has to beat.
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -17,7 +17,7 @@ from gcab.fast.eye import FastEye
 from gcab.methods.card import Card, Compass
 from gcab.methods.method import Method
 from gcab.methods.space import NOTHING
-from gcab.model.eye import EyeClassifier, features_for
+from gcab.model.eye import SIDE, EyeClassifier, features_for
 
 FEW = 10  # images that say how long all will take
 
@@ -27,6 +27,7 @@ class EyeOptions:
     """How much it sees, and how its sums are kept."""
 
     features: int = 4096  # a quarter for images of at most 16 pixels; the sums take 2 bytes for each pair of them
+    side: int = SIDE  # pixels at which images are seen; 64: twice as sharp, five times as long to look
     forgettable: bool = False  # sums of every class by itself, so that one can be forgotten without its images
 
 
@@ -47,7 +48,7 @@ class Eye(Method):
     def __init__(self, setting: Setting, options: EyeOptions) -> None:
         super().__init__(setting, options)
         features = features_for(setting.image_size, options.features)
-        self.eye = EyeClassifier(FastEye(features, setting.mirrors), options.forgettable)
+        self.eye = EyeClassifier(FastEye(features, setting.mirrors, options.side), options.forgettable)
 
     @classmethod
     def additive(cls, options: Any) -> bool:  # noqa: ARG003
@@ -89,9 +90,9 @@ class Eye(Method):
         if not isinstance(other, Eye) or type(other) is not type(self):
             super().merge(other, places)
             return
+        options = [field.name for field in fields(self.options)]
         for what, own, its in (
-            ("options.features", self.options.features, other.options.features),
-            ("options.forgettable", self.options.forgettable, other.options.forgettable),
+            *((f"options.{name}", getattr(self.options, name), getattr(other.options, name)) for name in options),
             ("the size of images", self.setting.image_size, other.setting.image_size),
             ("augment.flip", self.setting.mirrors, other.setting.mirrors),
         ):

@@ -22,6 +22,7 @@ from gcab.methods.gradients import Gradients
 from gcab.methods.method import binary_cross_entropy
 from gcab.methods.opinions import Opinionated
 from gcab.methods.space import Near, space
+from gcab.model.eye import SIDE
 from gcab.model.frozen import Frozen
 from gcab.model.gates import Gate
 from gcab.model.network import GatedNetwork, Masks
@@ -48,6 +49,7 @@ class GcabOptions:
     statistics: bool = False  # class statistics join the heads' decision; not in the paper
     statistics_pooled: bool = False  # their covariance is that of all tasks, not of the newest
     eye: int = 0  # features of a fixed eye that joins the decision, too, as `--method eye` counts them; 0: none
+    eye_side: int = SIDE  # pixels at which it sees images
     referee: bool = False  # weighs opinions by temperatures from held-out images; else the two options below do
     trial: bool = False  # heads and statistics have no more say beside the eye than helps with all classes
     statistics_weight: float = 1.0

@@ -25,7 +25,7 @@ from gcab.model.exact import Exact, at
 from gcab.model.triangle import packed
 
 VERSION = 2  # of the filters and of all constants below: features of different versions must not be added
-SIDE = 32  # pixels to which every image is brought
+SIDE, SHARP_SIDE = 32, 64  # pixels to which images are brought; the second for photos that show more
 SMALL_SIDE = 16  # the same for images that are no larger than this
 CELLS = 2  # per side: where in the image a filter answers
 SIGNS = 2  # a filter's positive and its negative answers
@@ -36,7 +36,7 @@ LEVELS = 128  # of a feature from 0 to 1
 PER_FILTER = SIGNS * CELLS**2
 SHARES = {6: 2, 4: 1, 9: 1}  # patch size -> its share of the filters
 MULTIPLE = PER_FILTER * sum(SHARES.values())
-CHUNK = 10  # images seen at once on a processor: more do not fit its cache
+CHUNK = 10  # images of 32 pixels seen at once on a processor: more do not fit its cache
 SUMMED = 500  # images whose products are added up at once
 
 
@@ -88,28 +88,31 @@ class Sight(nn.Module):
 class Eye(Exact, Sight):
     """From images to features; nothing in it is learned, and nothing of it is stored with a model."""
 
-    def __init__(self, features: int, mirrored: bool = False) -> None:
+    def __init__(self, features: int, mirrored: bool = False, side: int = SIDE) -> None:
         """`mirrored`: an image and its mirror image mean the same, so both are looked at and have the same features."""
         super().__init__()
+        if side not in (SIDE, SHARP_SIDE):
+            raise GcabError(f"the eye cannot see images at {side} pixels: give {SIDE} or {SHARP_SIDE}.")
         if not 0 < features <= most_features() or features % MULTIPLE:
             raise GcabError(
                 f"the eye cannot have {features} features: give a multiple of {MULTIPLE} up to {most_features()}."
             )
-        self.features, self.mirrored = features, mirrored
+        self.features, self.mirrored, self.side = features, mirrored, side
         for size, share in SHARES.items():
             for name, values in filters()[size]._asdict().items():
                 chosen = values[: share * features // MULTIPLE].to(torch.get_default_device(), copy=True)
                 self.register_buffer(f"{name}{size}", chosen, persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        if not torch.compiler.is_compiling() and images.device.type == "cpu" and len(images) > CHUNK:
-            return torch.cat([self(part) for part in images.split(CHUNK)])
+        chunk = max(1, CHUNK * SIDE**2 // self.side**2)
+        if not torch.compiler.is_compiling() and images.device.type == "cpu" and len(images) > chunk:
+            return torch.cat([self(part) for part in images.split(chunk)])
         return self.measured(images, self.answers).round()
 
     def measured(self, images: Tensor, answers: Callable[[Tensor, int], Tensor]) -> Tensor:
         """Features before they are rounded, from what filters of each size answer."""
         with in_full_precision(images.device):
-            seen = as_seen(images)  # (B, groups, 3, side, side)
+            seen = as_seen(images, self.side)  # (B, groups, 3, side, side)
             strengths = torch.cat([answers(seen.flatten(0, 1), size) for size in SHARES], dim=2)
             strengths = strengths.unflatten(1, seen.shape[:2]).sum(dim=2) * (1 / seen.shape[1])  # (looks, B, F)
             return root(strengths).mean(dim=0) * LEVELS
@@ -142,11 +145,12 @@ def in_full_precision(device: torch.device) -> AbstractContextManager[Any]:
     return torch.autocast(device.type, enabled=False) if lowered else nullcontext()
 
 
-def as_seen(images: Tensor) -> Tensor:
+def as_seen(images: Tensor, side: int = SIDE) -> Tensor:
     """Images of any size and any number of channels as groups of three channels, (B, groups, 3, side, side)."""
     images = images.float()
     largest = max(images.shape[2:])
-    side = SMALL_SIDE if largest <= SMALL_SIDE else SIDE
+    if largest <= SMALL_SIDE:
+        side = SMALL_SIDE
     if largest > side:
         images = functional.adaptive_avg_pool2d(images, side).round()
     elif images.shape[2:] != (side, side):

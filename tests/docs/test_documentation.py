@@ -129,7 +129,7 @@ def test_every_command_is_accepted(monkeypatch: pytest.MonkeyPatch, example_meth
     for arguments in [arguments for document in [*DOCUMENTS, *RESULTS] for arguments in commands(document)]:
         verb, rest = make_parser(arguments).parse_known_args(arguments)
         assert not rest, arguments
-        if arguments[0] == "train":
+        if arguments[0] == "train" and verb.encoder is None:  # which would have to be there
             resolve(verb.scenario, verb.method, verb.profile, verb.seed, changes_of(verb))
         if arguments[0] == "figure":
             assert verb.name in RECIPES

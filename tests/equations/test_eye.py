@@ -16,6 +16,8 @@ from gcab.model.eye import (
     FLAT,
     LEVELS,
     SHARES,
+    SHARP_SIDE,
+    SIDE,
     STEPS,
     THRESHOLD,
     VERSION,
@@ -62,19 +64,30 @@ def naive_features(image: np.ndarray, features: int) -> list[float]:
     return [math.sqrt(answer) * LEVELS for answer in found]
 
 
-@pytest.mark.parametrize("side", [16, 32])
+@pytest.mark.parametrize("side", [16, SIDE, SHARP_SIDE])
 def test_features_are_those_of_a_naive_implementation(side: int) -> None:
     """To one level, where single precision rounds an answer to the other side; hardly any differ at all."""
     images = random_images(2, (3, side, side))
-    found = Eye(SMALL)(images)
+    found = Eye(SMALL, side=max(side, SIDE))(images)
     expected = torch.tensor([naive_features(image.numpy(), SMALL) for image in images], dtype=torch.float64)
     assert found.shape == (2, SMALL)
     assert float((found - expected).abs().max()) < 0.6
     assert float(found.std()) > 1, "they say something"
 
 
-def test_features_are_whole_numbers_and_do_not_depend_on_the_batch() -> None:
-    eye, images = Eye(FEATURES), random_images(7)
+def test_a_sharp_eye_sees_what_the_usual_one_averages_away() -> None:
+    fine = torch.zeros(2, 3, 64, 64, dtype=torch.uint8)
+    fine[0, :, ::2, ::2], fine[0, :, 1::2, 1::2], fine[1] = 200, 200, 100  # a fine chequerboard, and as much light
+    usual, sharp = Eye(SMALL)(fine), Eye(SMALL, side=SHARP_SIDE)(fine)
+    assert torch.equal(usual[0], usual[1])
+    assert not torch.equal(sharp[0], sharp[1])
+    with pytest.raises(GcabError, match="give 32 or 64"):
+        Eye(SMALL, side=48)
+
+
+@pytest.mark.parametrize("side", [SIDE, SHARP_SIDE])
+def test_features_are_whole_numbers_and_do_not_depend_on_the_batch(side: int) -> None:
+    eye, images = Eye(FEATURES, side=side), random_images(7)
     together = eye(images)
     assert torch.equal(together, together.round())
     assert float(together.min()) >= 0

@@ -5,7 +5,7 @@ import torch
 
 from gcab.fast.eye import FastEye
 from gcab.fast.fused_attention import HAS_TRITON
-from gcab.model.eye import Eye
+from gcab.model.eye import SHARP_SIDE, SIDE, Eye
 
 needs_gpu = pytest.mark.skipif(not (torch.cuda.is_available() and HAS_TRITON), reason="needs a GPU and Triton")
 
@@ -30,7 +30,9 @@ def test_the_kernel_sees_the_same_to_the_last_bit(
     mirrored: bool, features: int, shape: tuple[int, int, int, int]
 ) -> None:
     images = images_of(shape)
-    assert torch.equal(FastEye(features, mirrored).cuda()(images.cuda()).cpu(), Eye(features, mirrored)(images))
+    for side in (SIDE, SHARP_SIDE):
+        fast, readable = FastEye(features, mirrored, side).cuda(), Eye(features, mirrored, side)
+        assert torch.equal(fast(images.cuda()).cpu(), readable(images))
 
 
 @needs_gpu

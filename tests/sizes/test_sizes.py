@@ -89,6 +89,14 @@ def test_every_size_from_64_to_384_predicts(size: int) -> None:
     assert Encoder(fine, size)(images).shape == (1, (size // 16) ** 2, 12)
 
 
+@pytest.mark.parametrize(("size", "side"), [(16, 32), (32, 32), (64, 64), (224, 64)])
+def test_a_lesson_of_larger_photos_is_seen_sharper(size: int, side: int) -> None:
+    assert first_config("gcab", "tiny", "plain", None, 1, {}, size).options.eye_side == side
+    assert first_config("eye", "tiny", "plain", None, 1, {}, size).options.side == side
+    assert first_config("eye", "tiny", "plain", None, 1, {"options.side": 32}, size).options.side == 32
+    assert resolve("tiny-imagenet/10", "gcab").options.eye_side == 32, "as runs always were"
+
+
 def smooth(rows: int, columns: int) -> Tensor:
     """A pattern that looks the same at every resolution: (1, N, 2)."""
     y, x = ((torch.arange(count) + 0.5) / count for count in (rows, columns))
