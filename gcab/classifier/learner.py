@@ -50,6 +50,7 @@ from gcab.errors import GcabError
 from gcab.methods.method import grow
 from gcab.methods.registry import method_named
 from gcab.parallel.devices import choose_device
+from gcab.pretrained.encoder import remember
 from gcab.runs.assemble import build_method
 from gcab.training.trainer import DivergedError, Epoch
 
@@ -221,6 +222,7 @@ class ContinualClassifier(Classifier, ScikitHabits):
             overall, unit = mean_over_classes(tasks, expected), lesson.method.unit / before.method.unit
             previous = replace(self.calibration, temperature=self.calibration.temperature * unit)
             calibration = Calibration.fit(*said, previous, newest, overall)
+        remember(lesson.method, during=False)
         taught = Taught(
             classes=material.task.classes,
             images=len(material.train.labels),

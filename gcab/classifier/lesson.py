@@ -92,7 +92,6 @@ class Lesson:
             if self.best.state:
                 self.method.load_state_dict(self.best.state)
             self.training.end(watch)
-        remember(self.method, during=False)
         return self.method.eval()
 
     @property

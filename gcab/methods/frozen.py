@@ -78,7 +78,7 @@ class FrozenSight(Sight):
     def summary(self, images: Tensor) -> Tensor:
         """f: one vector for each normalised image."""
         if isinstance(self.encoder, PretrainedEncoder):
-            return self.encoder.summary(images)
+            return self.encoder.summarised(images)
         return pooled(self.encoder(images))
 
 

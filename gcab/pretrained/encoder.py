@@ -25,7 +25,8 @@ class Remembered:
 
     def look(self, images: Tensor, encode: Callable[[Tensor], Tensor]) -> Tensor:
         """What is remembered, and the rest encoded."""
-        keys = [hashlib.sha256(image.contiguous().numpy().data).digest() for image in images]
+        kind = encode.__name__.encode()
+        keys = [kind + hashlib.sha256(image.contiguous().numpy().data).digest() for image in images]
         new = [index for index, key in enumerate(keys) if key not in self.tokens]
         fresh: dict[bytes, Tensor] = {}
         if new:
@@ -72,9 +73,17 @@ class PretrainedEncoder(nn.Module, ABC):
 
     def forward(self, images: Tensor) -> Tensor:
         """`look`, at each image once in a lesson."""
+        return self.once(self.look, images)
+
+    def summarised(self, images: Tensor) -> Tensor:
+        """`summary`, of each image once in a lesson."""
+        return self.once(self.summary, images)
+
+    def once(self, encode: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+        """What is remembered of images, where that is possible."""
         if self.remembered is None or torch.compiler.is_compiling() or images.device.type != "cpu":
-            return self.look(images)
-        return self.remembered.look(images, self.look)
+            return encode(images)
+        return self.remembered.look(images, encode)
 
     def prepared(self, images: Tensor) -> Tensor:
         """The centre of an image at the encoder's own scale, (B, 3, crop, crop)."""
