@@ -17,7 +17,7 @@ HEADS, STATISTICS, EYE = "heads", "statistics", "eye"
 # What honest opinions weigh (chosen on held-out images of CIFAR-100): heads and statistics see with the same encoder.
 SHARES = {HEADS: 0.75, STATISTICS: 0.4, EYE: 1.0}
 SAYS = (0.0, 0.25, 0.5, 1.0)  # of what the network's opinions weigh, as far as they are on trial
-SURE = 2.0  # standard errors by which the network has to gain, image by image, to have a say
+SURE = 3.0  # standard errors by which the network has to gain, image by image, to have a say; several shares are tried
 SUREST, HALVINGS = 1e3, 60  # the largest inverse temperature in units of 1 / deviation, and steps of the search
 
 
