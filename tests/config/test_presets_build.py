@@ -12,6 +12,8 @@ from gcab.methods.registry import methods
 from gcab.model.encoder import Encoder
 from gcab.profiles import PROFILES
 
+pytestmark = pytest.mark.repeats
+
 NAMES = (*SCENARIOS, "folder/2")
 
 

@@ -24,7 +24,7 @@ from gcab.profiles import DEFAULT_PROFILE
 from gcab.runs.experiment import load_data, run_experiment, run_path
 from gcab.runs.folder import RunFolder
 
-pytestmark = pytest.mark.usefixtures("forked_interpreters")
+pytestmark = [pytest.mark.repeats, pytest.mark.usefixtures("forked_interpreters")]
 
 SLOW = pytest.mark.skipif("GCAB_SLOW" not in os.environ, reason="takes minutes: set GCAB_SLOW=1 to run it")
 SHORT: dict[str, dict[str, Any]] = {  # what is different in a tenth of the time; what forgets needs few epochs to do so

@@ -11,7 +11,7 @@ from helpers.recipes import EXPECTED, LOSS_TOLERANCE, POINTS, differences, numbe
 from gcab.paper.exhibits import EXHIBITS
 from gcab.paper.recipes import RECIPES
 
-pytestmark = pytest.mark.usefixtures("small_eyes", "rough_embedding")
+pytestmark = [pytest.mark.repeats, pytest.mark.usefixtures("small_eyes", "rough_embedding")]
 
 
 def stored() -> dict[str, Any]:

@@ -13,6 +13,8 @@ from gcab.methods.gcab import Gcab, GcabOptions
 from gcab.methods.gradients import Gradients
 from gcab.methods.method import Method
 
+pytestmark = pytest.mark.repeats
+
 BATCH = Batch(torch.empty(0), torch.empty(0))
 
 GENTLE = OPTIMISERS["adamw"]

@@ -22,6 +22,8 @@ from hypothesis import strategies as st
 from gcab.methods.gcab import Gcab
 from gcab.model.class_attention import ClassAttention
 
+pytestmark = pytest.mark.repeats
+
 quick = settings(deadline=None, max_examples=15, derandomize=True)
 
 
