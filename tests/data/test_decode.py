@@ -236,8 +236,10 @@ def test_what_no_reader_foresaw_is_said_like_any_other_damage(tmp_path: Path, mo
 
 
 def test_largest_allowed_header_is_not_called_too_large(tmp_path: Path) -> None:
-    with pytest.raises(GcabError, match="damaged or cut short"):
+    with pytest.raises(GcabError, match="8000 x 8000 pixels of nothing in"):
         read_image(forged_png(tmp_path / "fits.png", 8000, 8000), 4)
+    with pytest.raises(GcabError, match="damaged or cut short"):
+        read_image(forged_png(tmp_path / "small.png", 2000, 2000), 4)
 
 
 def test_many_keep_their_order_and_tell_progress(tmp_path: Path) -> None:

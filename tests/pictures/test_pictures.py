@@ -108,6 +108,16 @@ def test_a_panorama_is_scaled_while_it_is_decoded() -> None:
 
 
 @pytest.mark.skipif(not features.check("avif"), reason="this Pillow has no AVIF")
+def test_a_large_picture_of_nothing_is_refused_before_it_takes_memory() -> None:
+    flat = file_of(Image.new("RGB", (2100, 2100), "navy"), "WEBP", lossless=True)
+    with pytest.raises(TooLargeError, match=rf"2100 x 2100 pixels of nothing in {len(flat)} bytes: it is no photo"):
+        square(flat, 32)
+    assert square(file_of(Image.new("RGB", (2100, 2100), "navy"), "PNG"), 32).shape == (32, 32, 3), (
+        "as far as PNG packs"
+    )
+    assert square(file_of(Image.new("RGB", (1900, 1900), "navy"), "WEBP", lossless=True), 32).shape == (32, 32, 3)
+
+
 def test_avif_on_request_only(monkeypatch: pytest.MonkeyPatch) -> None:
     content = file_of(Image.new("RGB", (40, 30), (10, 200, 30)), "AVIF")
     with pytest.raises(GcabError, match=r"it is AVIF, which is read only on request: add --formats avif"):

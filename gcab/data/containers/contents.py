@@ -6,6 +6,7 @@ from gcab.errors import GcabError
 
 BYTES_PER_ROW = 32  # Pillow keeps pointers for every row: a picture of one column is nearly nothing else
 SCALES = (8, 4, 2, 1)  # at which a JPEG can be decoded
+LARGE, EMPTY = 4_000_000, 4096  # pixels, and pixels for a byte of the file: with more of both there is nothing to see
 
 
 class TooLargeError(GcabError):
@@ -62,6 +63,11 @@ class Contents:
         width, height = -(-self.width // scale), -(-self.height // scale)
         if width * height > bounds.pixels:
             raise UnfitError(f"has more than {bounds.pixels / 1e6:g} million pixels: shrink it first", too_large=True)
+        if width * height > max(LARGE, EMPTY * len(self.stream)):
+            raise UnfitError(
+                f"is {self.width} x {self.height} pixels of nothing in {len(self.stream)} bytes: it is no photo",
+                too_large=True,
+            )
         rows = height * (width * self.bytes_per_pixel + BYTES_PER_ROW)
         copies = 2 * len(self.stream)  # some decoders want all bytes at once
         if rows + self.width * self.height * self.bytes_per_source_pixel + copies > bounds.memory:
