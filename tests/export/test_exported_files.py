@@ -58,7 +58,7 @@ class Sample:
 CASES = {
     "official, 1 task": ("gcab", "official", 1, ".onnx", False),
     "official, 3 tasks": ("gcab", "official", 3, ".onnx", False),
-    "extended, 3 tasks, photos": ("gcab", "extended", 3, ".onnx", True),
+    "extended, 4 tasks, photos": ("gcab", "extended", 4, ".onnx", True),
     "paper, 2 tasks": ("gcab", "paper", 2, ".onnx", False),
     "fast, 3 tasks": ("gcab-fast", "official", 3, ".onnx", False),
     "finetune, 2 tasks, photos": ("finetune", "extended", 2, ".onnx", True),
@@ -121,7 +121,7 @@ def test_the_file_answers_as_the_model(samples: Samples, case: str) -> None:
 
 def test_the_scores_are_not_all_alike(samples: Samples) -> None:
     """Else the comparisons above would show nothing."""
-    answers = samples["extended, 3 tasks, photos"].answers(random_bytes(40, 3, SIZE, SIZE))
+    answers = samples["extended, 4 tasks, photos"].answers(random_bytes(40, 3, SIZE, SIZE))
     assert len(set(answers["logits"].argmax(axis=1))) > 2
     assert len(set(answers["unknown"])) > 5
     assert answers["probabilities"].max() - answers["probabilities"].min() > 0.1
@@ -130,7 +130,7 @@ def test_the_scores_are_not_all_alike(samples: Samples) -> None:
 
 
 def test_photos_of_other_sizes(samples: Samples, tmp_path: Path) -> None:
-    sample = samples["extended, 3 tasks, photos"]
+    sample = samples["extended, 4 tasks, photos"]
     files = [tmp_path / f"{width}.png" for width in (SIZE, 21, 50)]
     for path in files:
         width = int(path.stem)
@@ -142,7 +142,7 @@ def test_photos_of_other_sizes(samples: Samples, tmp_path: Path) -> None:
         assert np.abs(answers["probabilities"] - own).max() <= (LIMIT if width == SIZE else 0.02)
 
 
-@pytest.mark.parametrize("case", ["extended, 3 tasks, photos", "paper, 2 tasks"])
+@pytest.mark.parametrize("case", ["extended, 4 tasks, photos", "paper, 2 tasks"])
 def test_the_file_is_sound_and_says_what_it_takes(samples: Samples, case: str) -> None:
     sample = samples[case]
     graph = sample.graph()
@@ -158,7 +158,7 @@ def test_the_file_is_sound_and_says_what_it_takes(samples: Samples, case: str) -
 
 
 def test_metadata(samples: Samples) -> None:
-    plain, photos = samples["official, 1 task"], samples["extended, 3 tasks, photos"]
+    plain, photos = samples["official, 1 task"], samples["extended, 4 tasks, photos"]
     found = {entry.key: entry.value for entry in photos.graph().metadata_props}
     assert found["gcab"] == VERSION
     assert found["method"] == "gcab"
@@ -201,7 +201,7 @@ def operations(sample: Sample) -> Counter[str]:
 
 
 def test_the_weights_are_there_once(samples: Samples) -> None:
-    for case in ("official, 1 task", "extended, 3 tasks, photos", "paper, 2 tasks"):
+    for case in ("official, 1 task", "extended, 4 tasks, photos", "paper, 2 tasks"):
         sample = samples[case]
         stored = sum(len(tensor.raw_data) for tensor in sample.graph().graph.initializer)
         offsets = 12 * (SIZE // 4) ** 4  # the encoder's patch distances, made when a model is built
@@ -219,7 +219,7 @@ def test_later_tasks_add_a_projector_and_a_look_at_its_features(samples: Samples
 
 
 def test_the_second_opinion_is_asked_once(samples: Samples) -> None:
-    assert operations(samples["extended, 3 tasks, photos"])["Relu"] == EYE + 3  # one in each projector
+    assert operations(samples["extended, 4 tasks, photos"])["Relu"] == EYE + 3  # one in each projector
 
 
 def test_distilled_tasks_cost_one_pass(samples: Samples) -> None:
@@ -243,7 +243,7 @@ def test_ten_tasks_apply_nine_projectors_and_every_layer_once(tmp_path: Path) ->
 def test_the_documented_lines_run(
     samples: Samples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sample = samples["extended, 3 tasks, photos"]
+    sample = samples["extended, 4 tasks, photos"]
     (tmp_path / "birds.onnx").write_bytes(sample.path.read_bytes())
     soft(SIZE, SIZE).save(tmp_path / "some.jpg", format="PNG")
     monkeypatch.chdir(tmp_path)
