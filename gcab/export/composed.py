@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch.export import Dim, ExportedProgram
+from torch.export import ExportedProgram
 
 from gcab.errors import GcabError
-from gcab.export.exported import Exported
+from gcab.export.exported import Exported, traced
 from gcab.methods.frozen import Frozen
 from gcab.pretrained.onnx_file import OnnxEncoder, flattened
 
@@ -59,12 +59,12 @@ def composed(
     if not isinstance(method, Frozen):
         raise GcabError("only the method frozen can be exported with an encoder that is an ONNX file.")
     taken, answers = names
-    before, after = Before(module, encoder), After(module, method)
+    before, after = Before(module, encoder).eval(), After(module, method).eval()
     sample = module.samples()[-1]
     with torch.no_grad():
         raw = encoder.raw(before(sample.expand(IMAGES, *sample.shape[1:]) if len(sample) == 1 else sample))
-    first = translate(traced(before, sample, module.dimensions), taken, (encoder.shape.input,))
-    last = translate(traced(after, raw, {0: "n"}), encoder.shape.output, answers)
+    first = translate(traced(before, sample, module.dimensions, strict=False), taken, (encoder.shape.input,))
+    last = translate(traced(after, raw, {0: "n"}, strict=False), encoder.shape.output, answers)
     own = onnx.load_from_string(encoder.file.cpu().numpy().tobytes())
     [opset] = [entry.version for entry in first.opset_import if entry.domain in ("", "ai.onnx")]
     middle = version_converter.convert_version(own, opset)
@@ -76,17 +76,6 @@ def composed(
         joined = compose.merge_models(joined, graph, [(joined.graph.output[0].name, graph.graph.input[0].name)])
     renamed(joined, {f"a/{taken}": taken, **{f"c/{name}": name for name in answers}})
     return joined
-
-
-def traced(module: nn.Module, sample: Tensor, free: Mapping[int, str]) -> ExportedProgram:
-    with torch.no_grad():
-        shapes = ({index: Dim(name) for index, name in free.items()},)
-        program = torch.export.export(module.eval(), (sample,), dynamic_shapes=shapes, strict=True)
-    signature = program.graph_signature
-    used = {*signature.inputs_to_parameters.values(), *signature.inputs_to_buffers.values()}
-    for name in program.state_dict.keys() - used:
-        del program.state_dict[name]
-    return program
 
 
 def renamed(model: "ModelProto", names: Mapping[str, str]) -> None:

@@ -1,6 +1,7 @@
 """What an exported file computes, from images to answers, as one module that can be traced."""
 
 import copy
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +11,27 @@ from gcab.classifier.calibration import FARTHEST, Calibration, certainty, famili
 from gcab.classifier.model import Classifier
 from gcab.export.preprocessing import Preprocessing
 from gcab.methods.method import Method
+
+
+def traced(module: nn.Module, sample: Tensor, free: Mapping[int, str], strict: bool) -> ExportedProgram:
+    """A module's graph of tensor operations.
+
+    `strict` reads the code, which takes twice as long, and leaves out tensors that only learning needs, such as stored
+    images; without it they have to be left out later.
+    """
+    shapes = ({index: Dim(name) for index, name in free.items()},)
+    with torch.no_grad():
+        try:
+            program = torch.export.export(module, (sample,), dynamic_shapes=shapes, strict=strict)
+        except Exception:
+            if strict:
+                raise
+            return traced(module, sample, free, strict=True)  # which follows more: len() of a batch, for example
+    signature = program.graph_signature
+    used = {*signature.inputs_to_parameters.values(), *signature.inputs_to_buffers.values()}
+    for name in program.state_dict.keys() - used:
+        del program.state_dict[name]
+    return program
 
 
 class Exported(nn.Module):
@@ -53,16 +75,8 @@ class Exported(nn.Module):
             return photos
         return [self.setting.normalise(photo.permute(0, 3, 1, 2)) for photo in photos]
 
-    def program(self) -> ExportedProgram:
-        """Its graph of tensor operations, without tensors that only learning needs, such as stored images."""
-        free = {index: Dim(name) for index, name in self.dimensions.items()}
-        with torch.no_grad():
-            program = torch.export.export(self, (self.samples()[-1],), dynamic_shapes=(free,), strict=True)
-        signature = program.graph_signature
-        used = {*signature.inputs_to_parameters.values(), *signature.inputs_to_buffers.values()}
-        for name in program.state_dict.keys() - used:
-            del program.state_dict[name]
-        return program
+    def program(self, strict: bool) -> ExportedProgram:
+        return traced(self, self.samples()[-1], self.dimensions, strict)
 
 
 class Calibrated(nn.Module):

@@ -89,7 +89,7 @@ def export_onnx(
     encoder = onnx_encoder(module.predictor)
     with translating(model.method):
         if encoder is None:
-            graph = translate(module.program(), INPUT, OUTPUTS)
+            graph = translate(module.program(strict=False), INPUT, OUTPUTS)  # the exporter drops what is not used
         else:
             graph = composed(module, encoder, (INPUT, OUTPUTS), translate)
         graph = tidied(graph, metadata, module.dimensions)
@@ -103,7 +103,7 @@ def export_torch(model: Classifier, path: str | Path, with_preprocessing: bool =
         raise GcabError("this model's encoder is an ONNX graph, which torch.export cannot hold: export it to .onnx.")
     module, metadata = Exported(model, with_preprocessing), describe(model, with_preprocessing)
     with translating(model.method):
-        program = module.program()
+        program = module.program(strict=True)
         for node in program.graph.nodes:
             node.meta.pop("stack_trace", None)  # it names folders of this machine
         torch.export.save(program, file, extra_files={METADATA_FILE: json.dumps(metadata, indent=1)})

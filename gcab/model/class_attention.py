@@ -48,7 +48,7 @@ class ClassAttention(nn.Module):
         m_i = token.new_ones(()) if gate_in is None else gate_in  # (D,)
         m_2 = token.new_ones(()) if gate_hidden is None else gate_hidden  # (hidden,)
         everywhere = m_i if self.options.gated_sites == "everywhere" else token.new_ones(())
-        θ = token.expand(len(features), 1, -1)  # (B, 1, D)
+        θ = token.expand(features.shape[0], 1, -1)  # (B, 1, D)
         attention = self.drop_path(self.attend(θ, features, m_i) * everywhere)  # O
         b = attention + θ  # b'
         u = self.expand(self.norm_mlp(b) * m_i)  # (B, 1, hidden)

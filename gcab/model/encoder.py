@@ -165,7 +165,7 @@ class ExternalAttention(SelfAttention):
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q = self.split(self.query(x))
-        return q, self.keys.to(q.dtype).expand(len(x), -1, -1, -1), self.split(self.value(x))
+        return q, self.keys.to(q.dtype).expand(x.shape[0], -1, -1, -1), self.split(self.value(x))
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         bias = self.bias[:, self.offset].to(q.dtype)  # (heads, N, N)

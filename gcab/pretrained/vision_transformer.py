@@ -118,7 +118,7 @@ class VisionTransformer(PretrainedEncoder):
     def encoded(self, images: Tensor) -> Tensor:
         """Every token behind the last norm, (B, prefix + N, D)."""
         patches = self.patches(self.prepared(images)).flatten(2).transpose(1, 2) + self.position
-        x = self.pre_norm(torch.cat([self.prefix.expand(len(images), -1, -1), patches], dim=1))
+        x = self.pre_norm(torch.cat([self.prefix.expand(images.shape[0], -1, -1), patches], dim=1))
         for layer in self.layers:
             x = layer(x)
         return self.norm(x)
