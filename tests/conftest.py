@@ -117,6 +117,17 @@ def unmeasured_translation() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
+def plain_translation(unmeasured_translation: None) -> Iterator[None]:
+    """ONNX files as they are translated: making graphs smaller takes as long as all else, and tests/export does it."""
+    import torch.onnx
+
+    del unmeasured_translation
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.onnx, "export", partial(torch.onnx.export, optimize=False))
+        yield
+
+
+@pytest.fixture(scope="module")
 def small_eyes() -> Iterator[None]:
     """Of all runs of the paper's recipes, so that recipes share them as they always do."""
     from helpers.recipes import few_features  # with torch and all methods, which not every test needs

@@ -2,11 +2,9 @@
 
 import re
 import shutil
-from functools import partial
 from pathlib import Path
 
 import pytest
-import torch
 from helpers.tutorial_blocks import blocks_of, following, missing_lines
 
 from gcab.classifier.learner import ContinualClassifier
@@ -18,10 +16,10 @@ TUTORIAL = DOCUMENTS / "tutorial.md"
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lessons with a small eye, and an export that is not optimised: what takes long, and is tested elsewhere."""
+def quick(monkeypatch: pytest.MonkeyPatch, plain_translation: None) -> None:
+    """Lessons with a small eye, and a plain export: what takes long, and is tested elsewhere."""
+    del plain_translation
     monkeypatch.setitem(Gcab.profiles["extended"], "options.eye", 512)
-    monkeypatch.setattr(torch.onnx, "export", partial(torch.onnx.export, optimize=False))
     monkeypatch.setenv("COLUMNS", "120")
 
 

@@ -6,7 +6,6 @@ import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +50,8 @@ def lesson_folder(root: Path, name: str) -> Path:
 
 
 @pytest.mark.repeats
-def test_from_a_folder_of_photos_to_a_served_model(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Files that are optimised are looked at in tests/export; it takes as long as the translation.
-    monkeypatch.setattr(torch.onnx, "export", partial(torch.onnx.export, optimize=False))
-
+@pytest.mark.usefixtures("plain_translation")
+def test_from_a_folder_of_photos_to_a_served_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def printed(*arguments: str) -> str:
         """What a command says that succeeds; within this process, where another one would show nothing more."""
         assert main(list(arguments)) == 0

@@ -4,7 +4,6 @@ import json
 import multiprocessing
 import random
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -179,12 +178,9 @@ def one_patch_size() -> Iterator[None]:
 
 
 @pytest.mark.repeats
-@pytest.mark.usefixtures("one_patch_size")
+@pytest.mark.usefixtures("one_patch_size", "plain_translation")
 @pytest.mark.parametrize("file", ["eye.pt2", "eye.onnx"])
-def test_exporting(
-    tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.onnx, "export", partial(torch.onnx.export, optimize=False))  # as long as all else
+def test_exporting(tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str]) -> None:
     model = taught(tmp_path / "m", photos(tmp_path / "1", 0, 1), settings=("--set", "augment.flip=true"))
     assert run("export", model, tmp_path / file, "--with-preprocessing") == 0
     assert "2 classes" in capsys.readouterr().out

@@ -140,6 +140,7 @@ def test_a_damaged_description_is_refused(dino: Path, tmp_path: Path) -> None:
         load_method(place)
 
 
+@pytest.mark.usefixtures("plain_translation")
 def test_an_exported_file_contains_the_encoder(
     encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
