@@ -32,6 +32,7 @@ def test_the_image_follows_the_rules_of_the_trade() -> None:
     assert final["USER"] not in ("root", "0")
     assert [word for word, _ in last].index("USER") < [word for word, _ in last].index("ENTRYPOINT")
     assert "/healthz" in final["HEALTHCHECK"]
+    assert f"--owner gcab --group gcab {final['VOLUME']}" in final["RUN"], "a new volume would belong to root"
     for word, rest in found:
         assert word.isupper()
         assert word != "ADD"
