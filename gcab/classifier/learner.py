@@ -23,7 +23,7 @@ from torch import Tensor
 
 from gcab.classifier.calibration import Calibration
 from gcab.classifier.distillation import distilled
-from gcab.classifier.forecast import forecast, mean_over_classes
+from gcab.classifier.forecast import forecast
 from gcab.classifier.habits import ScikitHabits
 from gcab.classifier.history import change
 from gcab.classifier.housekeeping import forgotten, joined, known_place, place_of, renamed
@@ -221,9 +221,10 @@ class ContinualClassifier(Classifier, ScikitHabits):
         expected = forecast(lesson.method, tasks, said, accuracy)
         if said is not None:
             newest = min(material.task.first, int(said.labels.min()))
-            overall, unit = mean_over_classes(tasks, expected), lesson.method.unit / before.method.unit
+            unit = lesson.method.unit / before.method.unit
             previous = replace(self.calibration, temperature=self.calibration.temperature * unit)
-            calibration = Calibration.fit(*said, previous, newest, overall)
+            steady = lesson.method.additive(lesson.config.options)
+            calibration = Calibration.fit(*said, previous, newest, steady)
         remember(lesson.method, during=False)
         taught = Taught(
             classes=material.task.classes,
