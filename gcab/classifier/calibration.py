@@ -18,7 +18,8 @@ from gcab.errors import GcabError
 
 COLDEST, HOTTEST = 0.01, 1000.0  # the range of T
 FARTHEST = 1e4  # a logit further than this below its row's largest counts as this far: minus infinity is allowed
-SHRINKAGE = 2.0  # weight of (log T - log T before)², beside the sum of the images' losses
+LEAST_DOUBT = 1e-15  # that is told from none
+SPREAD = 0.7  # by which log T usually differs from the one before
 PATIENCE = 2.0  # spreads by which the largest logit may be lower than is usual before it counts
 LONG_PATIENCE = 4.0  # the same for classes of earlier tasks, which drift has made weaker
 ALLOWANCE = 0.25  # spreads by which answers for those may be less certain
@@ -60,24 +61,21 @@ class Calibration:
         labels: Tensor,
         previous: "Calibration | None" = None,
         newest: int = 0,
-        overall: float | None = None,
+        steady: bool = True,
     ) -> "Calibration":
         """Calibrate on held-out images of the newest task, whose first class is given; those of earlier tasks are gone.
 
-        `overall` is the accuracy to expect over all classes, 0..1 (see `forecast`): where earlier tasks have lost more
-        than the newest task's images can tell, the mean confidence must not be clearly above it.
-
         `previous` is where the temperature is drawn to, and its distribution of familiarity fills up what the new
-        images lack to 50. It gets no more weight than that: it was measured among fewer classes, so it is too sure.
+        images lack to 50. That gets no more weight: it was measured among fewer classes, so it is too sure.
+        `steady`: logits mean what they meant before, as those of sums do; a network that was trained since has others.
         """
         before = previous or cls()
         z, labels = _rows(logits), labels.to("cpu", torch.int64)
         count = len(z)
         if labels.shape != (count,) or not (count and labels.min() >= 0 and labels.max() < z.shape[1]):
             raise GcabError(f"calibration got {count} rows of {z.shape[1]} logits: give each row one of their labels.")
-        temperature = fitted_temperature(z, labels, before.temperature)
-        if overall is not None:
-            temperature = max(temperature, temperature_for(z, at_most(overall, count)))
+        start = before if steady else before.outdated()
+        temperature = fitted_temperature(z, labels, start)
         scaled = cls(
             temperature,
             _scale(certainty(z, temperature)),
@@ -86,12 +84,12 @@ class Calibration:
             alike=True,
         )
         borrowed = min(before.images, max(0, ENOUGH - count))
-        probabilities = cross_fitted(z, labels, before.temperature)
+        probabilities = cross_fitted(z, labels, start)
         return replace(
             scaled,
             familiarity=_knots(scaled.familiar(logits), before.familiarity, borrowed),
             images=count + borrowed,
-            expected_calibration_error=cross_fitted_error(z, labels, before.temperature),
+            expected_calibration_error=cross_fitted_error(z, labels, start),
             curve=() if probabilities is None else tuple(reliability(probabilities, labels)),
         )
 
@@ -165,24 +163,6 @@ def familiarity(certain: Tensor, strong: Tensor, of_newest: Tensor, alike: bool)
     return torch.where(of_newest, torch.minimum(certain, strong + PATIENCE), of_earlier)
 
 
-def at_most(share: float, images: int) -> float:
-    """Two standard errors above a share that so many images tell, one right and one wrong image added."""
-    smoothed = (share * images + 1) / (images + 2)
-    return smoothed + 2 * math.sqrt(smoothed * (1 - smoothed) / images)
-
-
-def temperature_for(z: Tensor, confidence: float) -> float:
-    """The T at which the mean confidence is no more than this, as far as there is one."""
-    low, high = math.log(COLDEST), math.log(HOTTEST)
-    for _ in range(40):  # the mean confidence falls as T rises
-        middle = (low + high) / 2
-        if float((z / math.exp(middle)).softmax(dim=1).max(dim=1).values.mean()) > confidence:
-            low = middle
-        else:
-            high = middle
-    return math.exp(high)
-
-
 def certainty(z: Tensor, temperature: float) -> Tensor:
     """-log H, (n,): near-zero entropies stay apart, where probabilities would all round to 1."""
     log_p = (z / temperature).log_softmax(dim=1)
@@ -194,39 +174,52 @@ def strength(logits: Tensor) -> Tensor:
     return logits.detach().to("cpu", torch.float64).max(dim=1).values
 
 
-def fitted_temperature(z: Tensor, labels: Tensor, before: float = 1.0) -> float:
-    """The T of least negative log-likelihood, drawn towards the one before, most where there are few images.
+def fitted_temperature(z: Tensor, labels: Tensor, before: Calibration | None = None) -> float:
+    """The mean of what these images ask for and the T before, weighed by the images that each rests on.
 
-    One image more, whose true class is the strongest wrong one, keeps faultless data from asking for T = 0: n images
-    without a fault then give a confidence of about 1 - 1/n.
+    What differs between lessons is mostly how hard their classes are, and T has to suit the classes of all.
     """
-    true = z.gather(1, labels[:, None])
-    wrong = z.scatter(1, labels[:, None], -torch.inf).max(dim=1, keepdim=True).values
-    targets = torch.cat([true, torch.where(wrong.isfinite(), wrong, true)], dim=1)  # (n, 2)
-    weights = torch.tensor([1.0, 1 / len(z)], dtype=z.dtype)
+    before = before or Calibration()
+    own = len(z) / (len(z) + before.images)
+    asked = honest_temperature(z, labels, before.temperature)
+    return float(asked**own * before.temperature ** (1 - own))
+
+
+def honest_temperature(z: Tensor, labels: Tensor, before: float) -> float:
+    """The T whose mean confidence makes it likeliest that so many are named right: few images leave it where it was.
+
+    All classes count the same, however many images they have: nobody knows which will be asked about. That each
+    image's own answer be likely is too much to ask: those of a class with few images are missed by far, and would
+    decide alone. One more image named right and one more missed keep faultless images from asking for T = 0.
+    """
+    weights = 1 / labels.bincount()[labels].double()
+    weights /= weights.sum()
+    images = 1 / float(weights.square().sum())  # as many of equal weight would tell as much
+    right = float(weights[z.argmax(dim=1) == labels].sum()) * images
 
     def loss(log_t: float) -> float:
-        t = math.exp(log_t)
-        surprise = (z / t).logsumexp(dim=1, keepdim=True) - targets / t
-        return float((surprise * weights).sum()) + SHRINKAGE * (log_t - math.log(before)) ** 2
+        confidence = (z / math.exp(log_t)).softmax(dim=1).max(dim=1).values
+        doubt = float((weights @ (1 - confidence)).clamp(LEAST_DOUBT, 1 - LEAST_DOUBT))
+        unlikely = -(right + 1) * math.log1p(-doubt) - (images - right + 1) * math.log(doubt)
+        return unlikely + ((log_t - math.log(before)) / SPREAD) ** 2 / 2
 
     low, high = math.log(COLDEST), math.log(HOTTEST)
     best = 0.0
-    for _ in range(4):  # a grid around the best of the grid before: no starting point, no slope, no failure
-        grid = np.linspace(low, high, 17)
+    for points in (65, 17, 17):  # a grid around the best of the grid before: no starting point, no slope, no failure
+        grid = np.linspace(low, high, points)
         best = float(min(grid, key=loss))
         step = float(grid[1] - grid[0])
         low, high = max(low, best - step), min(high, best + step)
     return math.exp(best)
 
 
-def cross_fitted_error(z: Tensor, labels: Tensor, before: float = 1.0) -> float | None:
+def cross_fitted_error(z: Tensor, labels: Tensor, before: Calibration | None = None) -> float | None:
     """The calibration error of `cross_fitted` probabilities; None if the images are few."""
     probabilities = cross_fitted(z, labels, before)
     return None if probabilities is None else expected_calibration_error(probabilities, labels)
 
 
-def cross_fitted(z: Tensor, labels: Tensor, before: float = 1.0) -> Tensor | None:
+def cross_fitted(z: Tensor, labels: Tensor, before: Calibration | None = None) -> Tensor | None:
     """Probabilities of each half of the images under the other half's temperature; None if they are few."""
     if len(z) < 2 * BIN_IMAGES:
         return None

@@ -252,7 +252,7 @@ def distilled(
     others = max(0, model.calibration.images - len(logits))  # the calibration before rests on these images as well
     before = replace(model.calibration, images=others)
     newest = min(model.tasks[-1].first, int(held_out.labels.min()))
-    return student, config, Calibration.fit(logits, held_out.labels, before, newest)
+    return student, config, Calibration.fit(logits, held_out.labels, before, newest, steady=False)
 
 
 def labels_in(model: "ContinualClassifier", labels: Sequence["Label"]) -> Tensor:

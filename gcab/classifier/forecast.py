@@ -37,14 +37,6 @@ def forecast(
     return [*found[:-1], found[-1] if accuracy is None else accuracy]
 
 
-def mean_over_classes(tasks: tuple[Task, ...], expected: list[float | None]) -> float | None:
-    """The share of new photos of all classes that should be named right, 0..1; None where a task's is not known."""
-    known = [(task.classes, value) for task, value in zip(tasks, expected, strict=True) if task.classes]
-    if any(value is None for _, value in known):
-        return None
-    return sum(count * (value or 0.0) for count, value in known) / sum(count for count, _ in known) / 100
-
-
 def correction(odds: Tensor, said: Said) -> float:
     """What the estimate of the log odds lacks for classes with photos, the less the fewer they are.
 

@@ -23,12 +23,12 @@ from torch import Tensor
 
 from gcab.classifier.calibration import Calibration
 from gcab.classifier.distillation import distilled
-from gcab.classifier.forecast import forecast, mean_over_classes
+from gcab.classifier.forecast import forecast
 from gcab.classifier.habits import ScikitHabits
 from gcab.classifier.history import change
 from gcab.classifier.housekeeping import forgotten, joined, known_place, place_of, renamed
 from gcab.classifier.lesson import Lesson, Material
-from gcab.classifier.logits import can_be_left_out, said_held_out, said_of_all, share_right
+from gcab.classifier.logits import Said, can_be_left_out, said_held_out, said_of_all, share_right
 from gcab.classifier.mirrors import try_mirrors
 from gcab.classifier.model import Classifier, Knowledge, Label, Taught, as_of_now
 from gcab.classifier.photos import Photos
@@ -49,8 +49,8 @@ from gcab.data.tasks import Task, TaskImages
 from gcab.errors import GcabError
 from gcab.methods.method import grow
 from gcab.methods.registry import method_named
+from gcab.model.remembered import remember
 from gcab.parallel.devices import choose_device
-from gcab.pretrained.encoder import remember
 from gcab.runs.assemble import build_method
 from gcab.training.trainer import DivergedError, Epoch
 
@@ -201,27 +201,30 @@ class ContinualClassifier(Classifier, ScikitHabits):
         changed: RunConfig = override(config, {"augment.flip": try_mirrors(photos, self.device).helps})
         return changed
 
-    def adopt(self, lesson: Lesson, seconds: float, name: str | None = None, photos: str | None = None) -> None:
+    def adopt(self, lesson: Lesson, seconds: float, name: str | None = None, photos: str | None = None) -> Said | None:
         """The second half of `learn`: take what a lesson has learned, and measure it on the images held out.
+
+        Returned is what is said about those.
 
         `name` tells the lesson, and `photos` its images, from any other (see `gcab.classifier.teaching`).
         """
         material, accuracy, calibration = lesson.material, None, self.calibration.outdated()
         before = self._known or Knowledge(lesson.method, lesson.config)
         tasks, held_out = (*before.tasks, material.task), material.held_out
-        said = None
+        said = judged = None
         if held_out is not None:
             if can_be_left_out(held_out):
                 lesson.method.last_sight(material.task, held_out)
-            said = said_held_out(lesson.method, held_out, self.device)
-            accuracy = share_right(*said)
-            said = said_of_all(lesson.method, material.train, said)
+            judged = said_held_out(lesson.method, held_out, self.device)
+            accuracy = share_right(*judged)
+            said = said_of_all(lesson.method, material.train, judged)
         expected = forecast(lesson.method, tasks, said, accuracy)
         if said is not None:
             newest = min(material.task.first, int(said.labels.min()))
-            overall, unit = mean_over_classes(tasks, expected), lesson.method.unit / before.method.unit
+            unit = lesson.method.unit / before.method.unit
             previous = replace(self.calibration, temperature=self.calibration.temperature * unit)
-            calibration = Calibration.fit(*said, previous, newest, overall)
+            steady = lesson.method.additive(lesson.config.options)
+            calibration = Calibration.fit(*said, previous, newest, steady)
         remember(lesson.method, during=False)
         taught = Taught(
             classes=material.task.classes,
@@ -245,6 +248,7 @@ class ContinualClassifier(Classifier, ScikitHabits):
                 taught=as_of_now((*before.taught, taught), expected),
             )
         )
+        return judged
 
     def distill(
         self,

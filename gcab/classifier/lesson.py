@@ -16,8 +16,8 @@ from gcab.data.augment import Augment
 from gcab.data.tasks import Task, TaskImages, Watch, ignore
 from gcab.errors import GcabError
 from gcab.methods.method import Method
+from gcab.model.remembered import remember
 from gcab.parallel.devices import suitable_threads
-from gcab.pretrained.encoder import remember
 from gcab.training.task import TaskTraining
 from gcab.training.trainer import Epoch, Trainer, preview
 

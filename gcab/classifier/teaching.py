@@ -19,7 +19,7 @@ from gcab.classifier.forecast import losses
 from gcab.classifier.housekeeping import place_of
 from gcab.classifier.learner import ContinualClassifier, Taught
 from gcab.classifier.lesson import Lesson
-from gcab.classifier.logits import said_held_out
+from gcab.classifier.logits import Said, said_held_out
 from gcab.classifier.mirrors import told_of_mirrors
 from gcab.classifier.model_folder import ModelFolder, require_steps
 from gcab.classifier.overview import encoder_name
@@ -225,8 +225,8 @@ class Teaching:
         if not self.lesson.epochs:
             self.save()
         self.lesson.run(self.after_epoch, self.ending)
-        self.learner.adopt(self.lesson, self.seconds(), self.fingerprint, self.facts["photos"])
-        return self.done(self.learner, self.folder.write(self.learner.save))
+        said = self.learner.adopt(self.lesson, self.seconds(), self.fingerprint, self.facts["photos"])
+        return self.done(self.learner, self.folder.write(self.learner.save), said)
 
     def ended(self) -> Result | None:
         """What this lesson led to, if the folder's current model is what came of it."""
@@ -234,15 +234,17 @@ class Teaching:
         if learner.taught[-1].lesson != self.fingerprint:
             return None
         self.note("these photos are learned already, with these settings: nothing is left to do")
-        return self.done(learner, learner.generation or 0)
+        held_out = self.lesson.material.held_out
+        said = None if held_out is None else said_held_out(learner.method, held_out, learner.device)
+        return self.done(learner, learner.generation or 0, said)
 
-    def done(self, learner: ContinualClassifier, generation: int) -> Result:
+    def done(self, learner: ContinualClassifier, generation: int, said: Said | None) -> Result:
         if images := stored_images(learner.method):
             self.note(keeping(learner.config.method, images, learner.method.image_bytes()))
         last, *before = reversed(learner.taught)
         for note in losses(self.before, learner.taught):
             self.note(note)
-        unsure = self.unsure(learner)
+        unsure = () if said is None else self.unsure(learner, said)
         accuracy = {"held_out": last.accuracy, "previous": before[0].accuracy if before else None}
         which = {"generation": generation, "digest": self.folder.digest}
         told = {"unsure": [asdict(photo) for photo in unsure]} if unsure else {}
@@ -251,13 +253,9 @@ class Teaching:
         verdict = learner.method.verdict()
         return Result(generation, self.lesson.material.task.names, last, error, self.skipped, unsure, verdict)
 
-    def unsure(self, learner: ContinualClassifier) -> tuple[Unsure, ...]:
+    def unsure(self, learner: ContinualClassifier, said: Said) -> tuple[Unsure, ...]:
         """The photos of this lesson that the model is least sure of, among those it was tested with."""
-        material = self.lesson.material
-        if material.held_out is None:
-            return ()
-        files = [str(self.files[place]) for place in material.places]
-        return least_sure(learner, files, *said_held_out(learner.method, material.held_out, learner.device))
+        return least_sure(learner, [str(self.files[place]) for place in self.lesson.material.places], *said)
 
     def announce(self) -> None:
         """Say what is about to happen and how long it will take."""

@@ -8,6 +8,8 @@ of class c, G = Σ x xᵀ (F, F), S = Σ y xᵀ (classes, F), μ_c = S_c / n_c, 
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -16,6 +18,7 @@ from torch.nn import functional
 
 from gcab.errors import GcabError
 from gcab.model.exact import Exact
+from gcab.model.remembered import Remembering
 from gcab.model.rows import drop_row
 from gcab.model.triangle import unpacked
 
@@ -32,7 +35,7 @@ class Sums(NamedTuple):
     counts: Tensor  # (classes,) int64
 
 
-class ExactDiscriminant(Exact):
+class ExactDiscriminant(Exact, Remembering):
     """Linear discriminant analysis with a ridge, out of sums: log P(class | x), of normal classes with a common Σ.
 
     The sums of all tasks are those of training on everything at once, and what was added can be taken away again.
@@ -124,13 +127,19 @@ class ExactDiscriminant(Exact):
     def solve(self) -> None:
         """W and b from the sums, in double precision: b_c = log (n_c / n) - μ_cᵀ (Σ + r)⁻¹ μ_c / 2."""
         system = self.system()
-        rule = system.rule()
+        rule = system.rule
         weight = rule.weight * system.scale[:, None]
         self.weight.copy_(rule.honest * weight.T)
         self.bias.copy_(rule.honest * (rule.bias - system.mean @ weight))
 
     def system(self) -> "System":
-        """What the sums say of the features in units of their deviation."""
+        """What the sums say of the features in units of their deviation, worked out once in a lesson."""
+        if self.remembered is None:
+            return self.solved()
+        return self.remembered.solution((self.gram, self.sums, self.counts), self.solved)
+
+    def solved(self) -> "System":
+        """The same, worked out: most of the time that a lesson takes without a network."""
         n, sums = int(self.counts.sum()), self.sums.double()
         share, mean = self.counts.double() / n, sums.sum(dim=0) / n
         matrix = unpacked(self.gram.sum(dim=0)).div_(n).addr_(mean, mean, alpha=-1)
@@ -161,7 +170,7 @@ class ExactDiscriminant(Exact):
         spread 1 / (1 - h) times as far, and have a mean that owes it nothing.
         """
         system = self.system()
-        weight, bias, freedom, honest = system.rule()
+        weight, bias, freedom, honest = system.rule
         centres = system.means @ weight  # of the scores of each class, without b
         spread = centres - system.r * weight.T @ weight  # weightᵀ Σ weight
         random = torch.Generator().manual_seed(0)
@@ -181,17 +190,18 @@ class ExactDiscriminant(Exact):
         ε d, ε = 1 / (n_c - 1): products with Σ⁻¹ follow from those with d.
         """
         system, own = self.system(), torch.arange(len(labels), device=self.device)
-        weight, bias, freedom, honest = system.rule()
+        weight, bias, freedom, honest = system.rule
         counts, labels = self.counts.double(), labels.to(self.device)
         x = (features.to(self.device).double() - system.mean) * system.scale
         d = x - system.means[labels]
-        solved = system.solved(d.T).T
         epsilon = 1 / (counts[labels] - 1).clamp_min(0.5)
         k = (1 + epsilon) / system.n
-        among, across, dd = d @ weight, (x * solved).sum(dim=1), (d * solved).sum(dim=1)  # μᵀΣ⁻¹d, xᵀΣ⁻¹d, dᵀΣ⁻¹d
+        among, dd = d @ weight, system.squared(d)  # μᵀΣ⁻¹d, dᵀΣ⁻¹d
+        mine = among[own, labels]
+        across = dd + mine  # xᵀΣ⁻¹d
         a = k / (1 - k * dd).clamp_min(LEAST)
         scores = x @ weight + bias + a[:, None] * among * (across[:, None] - among / 2)
-        mine, grown = among[own, labels], epsilon * (1 + a * dd)  # what ε d changes, in units of products with Σ⁻¹
+        grown = epsilon * (1 + a * dd)  # what ε d changes, in units of products with Σ⁻¹
         scores[own, labels] += grown * (mine - across - epsilon * dd / 2)
         noise = 1 / (counts[labels] - 1).clamp_min(0.5) - system.noise[labels]
         scores[own, labels] += freedom * noise / 2 + torch.log1p(-1 / counts[labels]).clamp_min(math.log(RAREST))
@@ -208,7 +218,8 @@ class ExactDiscriminant(Exact):
         super()._load_from_state_dict(state_dict, prefix, *arguments)
 
 
-class System(NamedTuple):
+@dataclass(frozen=True)
+class System:
     """Classes of normal features in units of their deviation."""
 
     factor: Tensor  # Cholesky's, of Σ + r
@@ -220,6 +231,7 @@ class System(NamedTuple):
     r: float
     n: int
 
+    @cached_property
     def rule(self) -> "Rule":
         """How to decide; the noise of a mean makes μ_cᵀ (Σ + r)⁻¹ μ_c larger by `freedom` / n_c, which is taken off."""
         weight, freedom = self.solved(self.means.T), self.freedom()
@@ -236,6 +248,10 @@ class System(NamedTuple):
 
     def solved(self, right: Tensor) -> Tensor:
         return torch.cholesky_solve(right, self.factor)
+
+    def squared(self, rows: Tensor) -> Tensor:
+        """dᵀ (Σ + r)⁻¹ d of each row d."""
+        return torch.linalg.solve_triangular(self.factor, rows.T, upper=False).square().sum(dim=0)
 
 
 class Rule(NamedTuple):

@@ -22,6 +22,7 @@ from torch.nn import functional
 from gcab.errors import GcabError
 from gcab.model.discriminant import ExactDiscriminant, Sums
 from gcab.model.exact import Exact, at
+from gcab.model.remembered import Remembering
 from gcab.model.triangle import packed
 
 VERSION = 2  # of the filters and of all constants below: features of different versions must not be added
@@ -85,8 +86,10 @@ class Sight(nn.Module):
         return self(images)
 
 
-class Eye(Exact, Sight):
+class Eye(Exact, Remembering, Sight):
     """From images to features; nothing in it is learned, and nothing of it is stored with a model."""
+
+    room: ClassVar[int] = 2**28
 
     def __init__(self, features: int, mirrored: bool = False, side: int = SIDE) -> None:
         """`mirrored`: an image and its mirror image mean the same, so both are looked at and have the same features."""
@@ -104,9 +107,13 @@ class Eye(Exact, Sight):
                 self.register_buffer(f"{name}{size}", chosen, persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
+        return self.once(self.compared, images.float())
+
+    def compared(self, images: Tensor) -> Tensor:
+        """The features of images, whether they were seen before or not."""
         chunk = max(1, CHUNK * SIDE**2 // self.side**2)
         if not torch.compiler.is_compiling() and images.device.type == "cpu" and len(images) > chunk:
-            return torch.cat([self(part) for part in images.split(chunk)])
+            return torch.cat([self.compared(part) for part in images.split(chunk)])
         return self.measured(images, self.answers).round()
 
     def measured(self, images: Tensor, answers: Callable[[Tensor, int], Tensor]) -> Tensor:

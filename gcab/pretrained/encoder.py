@@ -1,8 +1,7 @@
 """What every pretrained encoder has in common: it never learns, and brings images to the size that it knows."""
 
-import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -11,40 +10,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gcab.model.encoder import EncoderConfig
+from gcab.model.remembered import Remembering
 from gcab.pretrained.description import Description
 
-LARGEST_MEMORY = 2 * 2**30  # bytes of tokens that are remembered during a lesson
 
-
-class Remembered:
-    """The tokens of images that a lesson has seen, by their pixels: gone with the lesson, and never saved."""
-
-    def __init__(self) -> None:
-        self.tokens: dict[bytes, Tensor] = {}
-        self.bytes = 0
-
-    def look(self, images: Tensor, encode: Callable[[Tensor], Tensor]) -> Tensor:
-        """What is remembered, and the rest encoded."""
-        kind = encode.__name__.encode()
-        keys = [kind + hashlib.sha256(image.contiguous().numpy().data).digest() for image in images]
-        new = [index for index, key in enumerate(keys) if key not in self.tokens]
-        fresh: dict[bytes, Tensor] = {}
-        if new:
-            with torch.inference_mode(False), torch.no_grad():  # cached features are trained on, too
-                fresh = {keys[index]: row.clone() for index, row in zip(new, encode(images[new]), strict=True)}
-        found = torch.stack([self.tokens[key] if key in self.tokens else fresh[key] for key in keys])
-        for key, row in fresh.items():
-            if self.bytes + row.nbytes <= LARGEST_MEMORY:
-                self.tokens[key] = row
-                self.bytes += row.nbytes
-        return found
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Remembered":
-        """Copies of a method, on which a lesson tries things out, see what it sees."""
-        return self
-
-
-class PretrainedEncoder(nn.Module, ABC):
+class PretrainedEncoder(Remembering, ABC):
     """An encoder that was trained elsewhere: `summary` for one vector an image, `forward` for tokens."""
 
     purposes: ClassVar[dict[str, str]] = {"": "pretrained encoder: turns an image into features; never learns"}
@@ -56,7 +26,6 @@ class PretrainedEncoder(nn.Module, ABC):
         self.config = replace(config, width=width)
         self.description, self.grid = description, self.config.grid(description.crop)
         self.tokens = self.grid[0] * self.grid[1]
-        self.remembered: Remembered | None = None  # during a lesson only
 
     @property
     @abstractmethod
@@ -79,12 +48,6 @@ class PretrainedEncoder(nn.Module, ABC):
         """`summary`, of each image once in a lesson."""
         return self.once(self.summary, images)
 
-    def once(self, encode: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-        """What is remembered of images, where that is possible."""
-        if self.remembered is None or torch.compiler.is_compiling() or images.device.type != "cpu":
-            return encode(images)
-        return self.remembered.look(images, encode)
-
     def prepared(self, images: Tensor) -> Tensor:
         """The centre of an image at the encoder's own scale, (B, 3, crop, crop)."""
         resize, crop = self.description.resize, self.description.crop
@@ -105,13 +68,6 @@ class PretrainedEncoder(nn.Module, ABC):
 
     def requires_grad_(self, requires_grad: bool = True) -> Any:  # noqa: ARG002
         return super().requires_grad_(False)
-
-
-def remember(network: nn.Module, during: bool) -> None:
-    """Begin to remember what frozen encoders see, or forget all of it."""
-    for part in network.modules():
-        if isinstance(part, PretrainedEncoder):
-            part.remembered = Remembered() if during else None
 
 
 def pooling(grid: int, side: int) -> Tensor:

@@ -251,7 +251,7 @@ def test_the_solution_is_the_textbooks_discriminant_on_standardised_features() -
     assert (found - expected).abs().max() < 0.02 * expected.abs().max(), "the trace is an estimate"
     system = classifier.ridge.system()
     assert system.freedom() == pytest.approx(float(freedom), rel=0.05)
-    assert torch.allclose(system.rule().weight, inverse @ means.T, atol=1e-9)
+    assert torch.allclose(system.rule.weight, inverse @ means.T, atol=1e-9)
 
 
 def test_a_class_of_few_images_among_many_is_found() -> None:
