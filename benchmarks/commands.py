@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gcab.cli.main import main
 
-LOADED = ("torch._dynamo", "gcab.classifier.teaching")  # what commands load, for seconds
+LOADED = ("torch._dynamo", "gcab.classifier.teaching", "gcab.classifier.distilling")  # what commands load, for seconds
 
 
 def start(arguments: Sequence[object], output: Path) -> int:

@@ -4,6 +4,7 @@ OMP_NUM_THREADS=1 python benchmarks/kills.py --kills 50 --output kills.json
 
 Half of the kills come at any moment of a command, half while it writes. After each the model is the one before the
 command or the one after it: weights, answers to photos, and every generation that `undo` can reach, bit for bit.
+Lessons have a checkpoint after every epoch and distillations after every step, so that there is much to continue.
 """
 
 import argparse
@@ -27,11 +28,16 @@ import torch
 from commands import finished, start
 
 from gcab import ContinualClassifier, GcabError, ModelFolder
+from gcab.classifier.distillation import distill_run
+from gcab.classifier.distilling import distill_model
+from gcab.classifier.model_folder import UNITS, kind_of
 from gcab.classifier.teaching import teach
+from gcab.classifier.unfinished import place_beside
+from gcab.runs.model import beside
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from helpers.photos import make_photos
-from helpers.settings import TINY_GCAB, set_flags
+from helpers.settings import TINY_GCAB, set_flags, train_flags
 
 CPU = ("--device", "cpu")
 LEARN = (*CPU, "--progress", "none", "--epochs", "4", "--patience", "0")
@@ -48,7 +54,7 @@ class Trial:
     """A command, the model that it is given to, and what has come of its kills."""
 
     name: str
-    command: tuple[object, ...]  # MODEL stands for the model
+    command: tuple[object, ...]  # MODEL stands for the model that it changes or makes
     model: Path | None  # as it is before; None: there is none yet
     counts: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
@@ -66,6 +72,10 @@ class World:
         self.network = self.taught("network.gcab", ("week1", "week2"), set_flags(TINY_GCAB))
         self.eye = self.taught("eye.gcab", ("week1", "week2"), eye)
         self.other = self.taught("other.gcab", ("week3",), eye)
+        self.run = root / "run"
+        training = train_flags("gcab", {"training.epochs": 1, "training.batch_size": 64})
+        code, said = finished(["train", "digits/2", *training, "--run", self.run, *CPU], self.output)
+        assert code == 0, said
 
     def taught(self, name: str, weeks: tuple[str, ...], settings: Any) -> Path:
         for number, week in enumerate(weeks):
@@ -79,8 +89,10 @@ class World:
         tiny = set_flags(TINY_GCAB)
         yield Trial("learn", ("learn", "MODEL", week3, *LEARN), self.network)
         yield Trial("undo", ("undo", "MODEL"), self.network)
-        steps = ("--set", "options.distillation_steps=20", "--set", "options.views=2")
-        yield Trial("distill", ("distill", "MODEL", week2, *steps, *CPU), self.network)
+        steps = (*set_flags({"options.distillation_steps": 30, "options.views": 2}), *CPU)
+        yield Trial("distill", ("distill", "MODEL", week2, *steps), self.network)
+        yield Trial("distill to a folder", ("distill", self.network, week2, "--out", "MODEL", *steps), None)
+        yield Trial("distill a run", ("distill", self.run, "--out", "MODEL", *steps), None)
         yield Trial("forget", ("forget", "MODEL", "elm", "--photos", week1, *CPU), self.network)
         yield Trial("learn, the first lesson", ("learn", "MODEL", week1, *LEARN, *tiny), None)
         yield Trial("learn, method eye", ("learn", "MODEL", week3, *LEARN), self.eye)
@@ -116,7 +128,15 @@ class World:
 
 
 def is_writing(model: Path) -> bool:
-    return any(model.glob(".generation-*"))
+    return any(model.glob(".generation-*")) or beside(model, "new").exists()
+
+
+def steps_behind(model: Path) -> int | None:
+    """Epochs or steps that a checkpoint goes on after, 0 where there is only a beginning; None: there is none."""
+    for folder in (ModelFolder(model), place_beside(model)):
+        if position := folder.waiting():
+            return int(position[UNITS[kind_of(position)]])
+    return None
 
 
 def leftovers(place: Path) -> list[str]:
@@ -189,7 +209,7 @@ def check_undo(world: World, model: Path, found: State) -> str | None:
 def check_again(world: World, trial: Trial, model: Path, found: State, after: State) -> str | None:
     """What is wrong when the same command is given again, and when no more than that has happened."""
     code, said = finished(world.given(trial.command, model), world.output)
-    done = max(found, default=0) == max(after)
+    done = max(found, default=None) == max(after)
     if code != 0 and not (done and code == 2):
         return f"given again it ends with {code}: {said}"
     if "Traceback" in said:
@@ -215,7 +235,9 @@ def kill_often(world: World, trial: Trial, kills: int, chance: random.Random) ->
         process = start(world.given(trial.command, model), world.output)
         counts["kills"] += (was_killed := killed(process, model, chance, whole, writing))
         counts["half written"] += was_killed and is_writing(model)
-        counts["checkpoint left"] += was_killed and (model / "work").exists()
+        behind = steps_behind(model) if was_killed else None
+        counts["checkpoint left"] += behind is not None
+        counts["to be continued"] += bool(behind)  # rather than begun anew
         found = world.state(model)
         counts["as before" if found == before else "as after"] += was_killed
         wrong = check_whole(found, before, after) or check_undo(world, model, found)
@@ -238,8 +260,9 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    assert teach.__kwdefaults__ is not None
-    teach.__kwdefaults__["checkpoint_seconds"] = 0.0  # after every epoch, so that there is much to interrupt
+    for command in (teach, distill_model, distill_run):
+        assert command.__kwdefaults__ is not None
+        command.__kwdefaults__["checkpoint_seconds"] = 0.0  # so that there is much to continue
     began, results = time.monotonic(), {}
     with tempfile.TemporaryDirectory() as folder:
         world = World(Path(folder))

@@ -179,6 +179,7 @@ class ChangeRecord(TypedDict):
     when: str
     lessons: Natural
     classes: Count
+    distillation: NotRequired[str | None]
 
 
 class CalibrationRecord(TypedDict):

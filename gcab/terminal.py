@@ -64,13 +64,19 @@ class WorkDisplay(Display):
 
     def __init__(self, console: Console, title: str) -> None:
         super().__init__(console, title, TimeRemainingColumn(), total=1.0)
-        self.began = time.monotonic()
+        self.since: tuple[float, float] | None = None  # (time, share) from which on the speed is measured
 
     def __call__(self, share: float) -> None:
         self.progress.update(self.bar, completed=share)
+        self.since = self.since or (time.monotonic(), share)  # what is continued has a share behind it at once
         if self.line_is_due():
-            left = (time.monotonic() - self.began) * (1 - share) / share if share > 0 else None
+            began, before = self.since
+            left = (time.monotonic() - began) * (1 - share) / (share - before) if share > before else None
             self.say(f"{self.title}: {100 * share:.0f} %" + ("" if left is None else f", about {left:.0f} s left"))
+
+    def note(self, text: str) -> None:
+        """What a person should know beside how far it is."""
+        self.say(f"{self.title}: {text}")
 
 
 class RunDisplay(Display):

@@ -49,7 +49,7 @@ class Audit:
     tensors: tuple[Stored, ...]  # of the current generation
     images: int  # training images among them
     files: dict[str, int]  # of the folder that belong to it, with their bytes
-    beside: dict[str, Beside]  # those with tensors of the generation kept for undo, or of a lesson not yet ended
+    beside: dict[str, Beside]  # those with tensors of the generation kept for undo, or of work not yet ended
     strangers: dict[str, int]  # those that do not belong to it
     pictures: tuple[str, ...]  # strangers that look like images
     closed: tuple[str, ...]  # whatever could not be looked into
@@ -97,7 +97,7 @@ def sum_up(file: Path, method: Method) -> Beside:
     tensors = safetensors.torch.load(file.read_bytes()).values()
     pixels = 3 * method.setting.image_size**2
     images = [value.reshape(-1, pixels).any(dim=1).sum() for value in tensors if looks_like_images(value, method)]
-    words = "of a lesson not yet ended" if file.parent.name == "work" else "kept for undo"
+    words = "of a lesson or distillation not yet ended" if file.parent.name == "work" else "kept for undo"
     return Beside(words, len(tensors), sum(value.nbytes for value in tensors), int(sum(images)))
 
 

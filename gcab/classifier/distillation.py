@@ -2,9 +2,9 @@
 
 import math
 import os
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,22 +12,27 @@ import torch
 from torch import Tensor
 
 from gcab.classifier.calibration import Calibration
+from gcab.classifier.history import change
 from gcab.classifier.logits import logits_of
+from gcab.classifier.model import Knowledge
+from gcab.classifier.photos import Photos
+from gcab.classifier.unfinished import CHECKPOINT_SECONDS, Note, Unfinished, facts_of, place_beside, tidy, workplace
 from gcab.config import Overrides, RunConfig, leaves, override
 from gcab.data.tasks import Task, TaskImages, Watch, ignore
 from gcab.errors import GcabError, unknown
 from gcab.evaluation.metrics import ACCURACIES, results_from_records, summary, summary_of_part
 from gcab.fast.folded import FoldedDecoder
 from gcab.methods.gcab import Gcab, GcabOptions
-from gcab.methods.gcab_fast import GcabFast, GcabFastOptions, distill, divergence, fast_options
+from gcab.methods.gcab_fast import GcabFast, GcabFastOptions, distill, fast_options
 from gcab.methods.method import Method, parameter_count, state_bytes
+from gcab.methods.one_pass import Halfway, Imitation, divergence
 from gcab.parallel.devices import suitable_threads
 from gcab.runs.assemble import load_method, save_method
 from gcab.runs.environment import environment, hardware
 from gcab.runs.experiment import Data, data_of, make_evaluator
 from gcab.runs.files import write_json
 from gcab.runs.folder import RunFolder
-from gcab.runs.model import GENERATION, read_description
+from gcab.runs.model import GENERATION, digest_of, read_description
 
 if TYPE_CHECKING:
     from gcab.classifier.learner import ContinualClassifier, Label
@@ -70,11 +75,41 @@ def distillation_settings(profile: str) -> dict[str, Any]:
     return {key: value for key, _, value in leaves(options, "options.") if key not in of_run and key != CAPACITY}
 
 
-def student_of(teacher: Gcab, config: RunConfig, images: Tensor, watch: Watch = ignore) -> tuple[GcabFast, float]:
-    """The student that the settings ask for, and how far it is from the teacher, which is not touched."""
+def student_of(
+    teacher: Gcab, config: RunConfig, images: Tensor, watch: Watch = ignore, work: Unfinished | None = None
+) -> tuple[GcabFast, float]:
+    """The student that the settings ask for, and how far it is from the teacher, which is not touched.
+
+    With `work` it goes on where a process was killed.
+    """
+
+    def after_step(done: Imitation) -> None:
+        if work is not None and work.is_due:
+            work.save({"step": done.steps}, done.state())
+
     with suitable_threads(teacher.network.gate_in.used.device, config.features_per_batch()):
-        student = distill(teacher, images, config.options, config.seed, watch)
-        return student, imitation(teacher, student, images)
+        halfway = None if work is None else continued(work)
+        student = distill(teacher, images, config.options, config.seed, watch, halfway, after_step)
+        distance = imitation(teacher, student, images)
+    if not math.isfinite(distance):
+        if work is not None:
+            work.folder.discard_work()  # to continue it would lead here again
+        raise GcabError(
+            f"the student has lost its way (KL {distance}): give a lower learning rate than "
+            f"{student.options.distillation_lr:g}, as with "
+            f"--set options.distillation_lr={student.options.distillation_lr / 10:g}."
+        )
+    return student, distance
+
+
+def continued(work: Unfinished) -> Halfway | None:
+    """Where a distillation goes on; None: it begins."""
+    checkpoint = work.restore()
+    if checkpoint is None or not checkpoint.position["step"]:
+        work.save({"step": 0}, {})
+        return None
+    work.note(f"continuing after step {checkpoint.position['step']}")
+    return Halfway(checkpoint.position["step"], checkpoint.state)
 
 
 def percent(capacity: float) -> str:
@@ -125,7 +160,8 @@ def require_free(folder: Path, run: RunFolder | None = None) -> None:
 
 def unmeasured(folder: Path, run: RunFolder) -> bool:
     """Whether a distillation of this run was stopped when it had written its model and not yet what it measured."""
-    if folder.parent != run.path.resolve() or not folder.name.startswith("fast-"):
+    own = folder.parent == run.path.resolve() and folder.name.startswith("fast-")
+    if not (own or place_beside(folder).work.is_dir()):
         return False
     description = read_description(folder)
     return bool(description["config"]["method"] == METHOD and description["tasks"] == run.tasks)
@@ -139,39 +175,48 @@ def distill_run(
     device: torch.device,
     settings: Overrides | None = None,
     command: str = "",
+    *,
     watch: Watch = ignore,
+    note: Note = lambda _: None,
+    give_up: bool = False,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> dict[str, Any]:
-    """Distill a run's model with the training images of its last task; what both models do with the test images."""
+    """Distill a run's model with the training images of its last task; what both models do with the test images.
+
+    The same run, images and settings a second time go on where the first was killed.
+    """
     folder = out or fast_folder(run, capacity)
     recorded = require_finished(run)
     run.require_model()
+    tidy(folder)
     require_free(folder, run)
     method, config, description = load_method(run.model)
     teacher, changed = prepare(method.to(device), config, capacity, settings)
     data = data_of(run, config, root)
     tasks = data.scenario.tasks[: len(description["tasks"])]
     images = data.scenario.open(tasks[-1], data.train).train().images
-    started = time.perf_counter()
-    student, distance = student_of(teacher, changed, images, watch)
-    seconds = time.perf_counter() - started
-    figures = {
-        **environment(),
-        "command": command,
-        **hardware(device),
-        "run": str(run.path),
-        "model": str(folder),
-        "seed": config.seed,
-        "options": asdict(changed.options),
-        "images": len(images),
-        "seconds": seconds,
-        "divergence": distance,
-        "teacher": config.method,
-        "recorded": only_accuracies(recorded),
-        "gcab": measured(teacher, data, tasks, device),
-        METHOD: measured(student, data, tasks, device),
-    }
-    save_method(folder, student, changed, tasks)
-    write_json(folder / MEASURED, figures)
+    facts = facts_of(Photos(images, [], ()).digest, digest_of(description), changed)
+    with workplace(folder) as place:
+        work = Unfinished(place, "distillation", facts, tasks[-1].names, note, give_up, checkpoint_seconds)
+        student, distance = student_of(teacher, changed, images, watch, work)
+        figures = {
+            **environment(),
+            "command": command,
+            **hardware(device),
+            "run": str(run.path),
+            "model": str(folder),
+            "seed": config.seed,
+            "options": asdict(changed.options),
+            "images": len(images),
+            "seconds": work.seconds(),
+            "divergence": distance,
+            "teacher": config.method,
+            "recorded": only_accuracies(recorded),
+            "gcab": measured(teacher, data, tasks, device),
+            METHOD: measured(student, data, tasks, device),
+        }
+        save_method(folder, student, changed, tasks)
+        write_json(folder / MEASURED, figures)
     return figures
 
 
@@ -199,14 +244,7 @@ def imitation(teacher: Gcab, student: GcabFast, images: Tensor) -> float:
     heads = [method.heads(FoldedDecoder(method.network)) for method in (teacher, student)]
     device = teacher.network.gate_in.used.device
     wanted, given = (logits_of(teacher, images, device, decide) for decide in heads)
-    found = float(divergence(wanted, given, temperature=1.0))
-    if not math.isfinite(found):
-        raise GcabError(
-            f"the student has lost its way (KL {found}): give a lower learning rate than "
-            f"{student.options.distillation_lr:g}, as with "
-            f"--set options.distillation_lr={student.options.distillation_lr / 10:g}."
-        )
-    return found
+    return float(divergence(wanted, given, temperature=1.0))
 
 
 def departs(measured: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
@@ -226,33 +264,60 @@ def departure(figures: Mapping[str, Any]) -> str | None:
     )
 
 
-def distilled(
-    model: "ContinualClassifier",
-    pixels: Tensor,
-    labels: Sequence["Label"] | None,
-    capacity: float,
-    settings: Overrides | None = None,
-    watch: Watch = ignore,
-) -> tuple[GcabFast, RunConfig, Calibration]:
-    """What a model becomes: its method, settings and calibration, from images (n, 3, S, S) of its last task.
+class Distillation:
+    """A model on its way to one pass, with images (n, 3, S, S) of its last task; it does not touch the model.
 
     Labels are needed only to see that these are the right images, and to calibrate a model again that was calibrated.
     """
-    teacher, config = prepare(model.method, model.config, capacity, settings)
-    if labels is None:
-        return student_of(teacher, config, pixels, watch)[0], config, model.calibration
-    if len(labels) != len(pixels):
-        raise GcabError(f"{len(pixels)} images but {len(labels)} labels: give one label per image, or none.")
-    data = TaskImages(pixels, labels_in(model, labels))
-    train, held_out = data.divided(HELD_OUT if model.calibration.images else 0.0)
-    student, _ = student_of(teacher, config, train.images, watch)
-    if held_out is None:
-        return student, config, model.calibration
-    logits = logits_of(student, held_out.images, model.device)
-    others = max(0, model.calibration.images - len(logits))  # the calibration before rests on these images as well
-    before = replace(model.calibration, images=others)
-    newest = min(model.tasks[-1].first, int(held_out.labels.min()))
-    return student, config, Calibration.fit(logits, held_out.labels, before, newest, steady=False)
+
+    def __init__(
+        self,
+        model: "ContinualClassifier",
+        pixels: Tensor,
+        labels: Sequence["Label"] | None,
+        capacity: float,
+        settings: Overrides | None = None,
+    ) -> None:
+        """What cannot be distilled is refused."""
+        self.known, self.device, self.pixels, self.labels = model.known, model.device, pixels, labels
+        self.teacher, self.config = prepare(model.method, model.config, capacity, settings)
+        self.train, self.held_out = pixels, None
+        if labels is None:
+            return
+        if len(labels) != len(pixels):
+            raise GcabError(f"{len(pixels)} images but {len(labels)} labels: give one label per image, or none.")
+        data = TaskImages(pixels, labels_in(model, labels))
+        train, self.held_out = data.divided(HELD_OUT if model.calibration.images else 0.0)
+        self.train = train.images
+
+    @cached_property
+    def facts(self) -> dict[str, str | None]:
+        """What tells it from every other."""
+        photos = Photos(self.pixels, [*map(str, self.labels or ())], ())
+        return facts_of(photos.digest, self.known.digest, self.config)
+
+    @property
+    def classes(self) -> list[str]:
+        """Those that it has images of."""
+        return sorted({*map(str, self.labels or ())})
+
+    def run(self, watch: Watch = ignore, work: Unfinished | None = None) -> Knowledge:
+        """What the model becomes; `work` keeps the checkpoints."""
+        student, _ = student_of(self.teacher, self.config, self.train, watch, work)
+        known, share = self.known, f"{percent(self.config.options.capacity)} % of the decoder's units"
+        text, name = f"one pass for all tasks, {share}", None if work is None else work.name
+        made = change("distilled", text, len(known.tasks), len(known.labels), name)
+        return known.become(student, self.config, self.calibration(student), changes=(*known.changes, made))
+
+    def calibration(self, student: GcabFast) -> Calibration:
+        """That of the model, fitted again to the images held out."""
+        before, held_out = self.known.calibration, self.held_out
+        if held_out is None:
+            return before
+        logits = logits_of(student, held_out.images, self.device)
+        others = max(0, before.images - len(logits))  # the calibration before rests on these images as well
+        newest = min(self.known.tasks[-1].first, int(held_out.labels.min()))
+        return Calibration.fit(logits, held_out.labels, replace(before, images=others), newest, steady=False)
 
 
 def labels_in(model: "ContinualClassifier", labels: Sequence["Label"]) -> Tensor:

@@ -17,11 +17,12 @@ class Change:
     when: str  # ISO 8601
     lessons: int  # learned by then
     classes: int  # known afterwards
+    distillation: str | None = None  # names its photos, its settings and the model before it, as `Taught.lesson` does
 
 
-def change(kind: Kind, text: str, lessons: int, classes: int) -> Change:
+def change(kind: Kind, text: str, lessons: int, classes: int, distillation: str | None = None) -> Change:
     """A change of this moment."""
-    return Change(kind, text, datetime.now(UTC).isoformat(timespec="seconds"), lessons, classes)
+    return Change(kind, text, datetime.now(UTC).isoformat(timespec="seconds"), lessons, classes, distillation)
 
 
 def history(description: Mapping[str, Any]) -> list[dict[str, Any]]:

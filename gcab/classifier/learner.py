@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from gcab.classifier.calibration import Calibration
-from gcab.classifier.distillation import distilled
+from gcab.classifier.distillation import Distillation
 from gcab.classifier.forecast import forecast
 from gcab.classifier.habits import ScikitHabits
 from gcab.classifier.history import change
@@ -264,12 +264,9 @@ class ContinualClassifier(Classifier, ScikitHabits):
         """
         if isinstance(images, str | Path) and labels is None:
             images, labels = labelled_files(Path(images))
-        method, names = self.method, None if labels is None else _plain_labels(labels)
-        pixels = as_images(as_batch(images), method.setting.image_size)
-        known, share = self.known, f"{100 * capacity:g} % of the decoder's units"
-        made = change("distilled", f"one pass for all tasks, {share}", len(known.tasks), len(known.labels))
-        learned = distilled(self, pixels, names, capacity, settings, watch)
-        self._take(known.become(*learned, changes=(*known.changes, made)))
+        names = None if labels is None else _plain_labels(labels)
+        pixels = as_images(as_batch(images), self.method.setting.image_size)
+        self._take(Distillation(self, pixels, names, capacity, settings).run(watch))
         return self
 
     def forget(self, label: Label, images: Images | None = None) -> tuple[str, ...]:

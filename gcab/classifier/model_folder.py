@@ -3,7 +3,7 @@
 birds.gcab/
   generation-0003/model.json + weights.safetensors   the one before, for `undo`
   generation-0004/model.json + weights.safetensors   the current one: the highest
-  work/                                              the checkpoint of a lesson under way
+  work/                                              the checkpoint of a lesson or distillation under way
   lock                                               one writer at a time; reading needs no lock
   keep                                               how many steps `undo` can go back, where it is not one
 
@@ -13,7 +13,7 @@ A folder with `model.json` directly inside is generation 0, and a run folder mea
 import contextlib
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -26,6 +26,8 @@ from gcab.runs.model import GENERATION, DamagedError, beside, digest_of, load_mo
 
 T = TypeVar("T")
 Undone = Literal["task", "distillation", "forgetting", "renaming", "joining"]
+Kind = Literal["lesson", "distillation"]  # of work that may stop and go on later
+UNITS: dict[Kind, str] = {"lesson": "epoch", "distillation": "step"}  # that its checkpoints count
 UNDONE: dict[str, Undone] = {"renamed": "renaming", "joined": "joining", "forgot": "forgetting"}
 KEEP, MOST = "keep", 1000  # the file that says how many steps are kept, and the most there can be
 
@@ -83,11 +85,11 @@ class ModelFolder:
 
     @property
     def work(self) -> Path:
-        """Where a lesson under way keeps its checkpoint."""
+        """Where a lesson or a distillation under way keeps its checkpoint."""
         return self.path / "work"
 
     def waiting(self) -> dict[str, Any] | None:
-        """Where a lesson stands that is under way or was interrupted; None once the model has learned it."""
+        """Where a lesson or a distillation stands that is under way or was interrupted; None once the model has it."""
         if not self.work.exists():
             return None
         from gcab.runs.checkpoint import CheckpointStore  # with torch, which most readers need not wait for
@@ -95,12 +97,11 @@ class ModelFolder:
         checkpoint, _ = CheckpointStore(self.work).load_latest()
         if checkpoint is None:
             return None
-        learned = [] if self.generation is None else self.description().get("taught", [])
-        done = any(task.get("lesson") == checkpoint.position["lesson"] for task in learned)
+        done = self.generation is not None and came_of(checkpoint.position, self.description())
         return None if done else checkpoint.position
 
     def discard_work(self) -> None:
-        """Give up what a lesson has come to; the caller holds the folder's lock."""
+        """Give up what a lesson or a distillation has come to; the caller holds the folder's lock."""
         with saving(self.work):
             self._take_away(self.work)
 
@@ -239,9 +240,21 @@ class ModelFolder:
             shutil.rmtree(leftover, ignore_errors=True)
         for old in list(self.generations())[: -1 - self.keep]:
             self._remove(old)
-        with contextlib.suppress(GcabError):  # continuing the lesson raises it again
+        with contextlib.suppress(GcabError):  # whoever continues it sees it again
             if self.work.exists() and self.waiting() is None:
                 self.discard_work()
+
+
+def kind_of(position: Mapping[str, Any]) -> Kind:
+    """What a checkpoint is of: its position has that kind's name for it."""
+    return next(kind for kind in UNITS if kind in position)
+
+
+def came_of(position: Mapping[str, Any], description: Mapping[str, Any]) -> bool:
+    """Whether a model has what a checkpoint was on the way to."""
+    kind = kind_of(position)
+    made = (*description.get("taught", ()), *description.get("changes", ()))
+    return any(entry.get(kind) == position[kind] for entry in made)
 
 
 def require_steps(steps: int) -> None:

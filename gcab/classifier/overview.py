@@ -6,7 +6,7 @@ from typing import Any
 
 from gcab.classifier.audit import stored_images
 from gcab.classifier.model import Classifier
-from gcab.classifier.model_folder import ModelFolder
+from gcab.classifier.model_folder import UNITS, ModelFolder, kind_of
 from gcab.classifier.presets import ENCODERS
 from gcab.config import RunConfig
 from gcab.errors import GcabError
@@ -57,7 +57,7 @@ def overview(path: str | Path) -> dict[str, Any]:
         "verdict": model.method.verdict(),
         "images": {"count": stored_images(model.method), "bytes": model.method.image_bytes()},
         "bytes": {"model": folder_bytes(folder.current()), "folder": folder_bytes(folder.path)},
-        "interrupted": interrupted_lesson(folder),
+        "interrupted": interrupted(folder),
     }
 
 
@@ -73,10 +73,13 @@ def folder_bytes(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
-def interrupted_lesson(folder: ModelFolder) -> dict[str, Any] | None:
-    """The classes of a lesson under way, or waiting to be continued, and the epochs it has behind it."""
+def interrupted(folder: ModelFolder) -> dict[str, Any] | None:
+    """A lesson or a distillation under way, or waiting to be continued: its classes, and how far it is."""
     try:
         position = folder.waiting()
     except GcabError:
         return None
-    return None if position is None else {"classes": position["classes"], "epoch": position["epoch"]}
+    if position is None:
+        return None
+    kind = kind_of(position)
+    return {"kind": kind, "classes": position["classes"], UNITS[kind]: position[UNITS[kind]]}

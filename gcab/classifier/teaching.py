@@ -5,8 +5,6 @@ teach("birds.gcab", "photos/week1")    # a subfolder per class; creates the mode
 teach("birds.gcab", "photos/week2")    # new classes; week1 can be gone
 """
 
-import hashlib
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -18,27 +16,23 @@ from gcab.classifier.audit import keeping, stored_images
 from gcab.classifier.forecast import losses
 from gcab.classifier.housekeeping import place_of
 from gcab.classifier.learner import ContinualClassifier, Taught
-from gcab.classifier.lesson import Lesson
 from gcab.classifier.logits import Said, said_held_out
 from gcab.classifier.mirrors import told_of_mirrors
 from gcab.classifier.model_folder import ModelFolder, require_steps
 from gcab.classifier.overview import encoder_name
 from gcab.classifier.photos import Photos, left_out, usual_side
 from gcab.classifier.presets import ENCODERS, RECIPES, is_pretrained, own_size
+from gcab.classifier.unfinished import CHECKPOINT_SECONDS, Unfinished, facts_of
 from gcab.classifier.unsure import Unsure, least_sure
-from gcab.config import leaves
 from gcab.data.arrays import suitable_size
 from gcab.data.folder import labelled_files
 from gcab.data.labels import labelled_by, require_folder
 from gcab.errors import GcabError
 from gcab.pretrained.source import describe
 from gcab.runs.assemble import pretrained_encoder
-from gcab.runs.checkpoint import CheckpointStore
 from gcab.runs.model import require_sound
 from gcab.training.trainer import Epoch
-from gcab.version import VERSION
 
-CHECKPOINT_SECONDS = 10.0
 HELD_OUT = 0.2
 READ = 250  # photos after which it is told how many there are
 TOLD = 50  # times at most, how far a long end of a lesson is
@@ -61,7 +55,7 @@ class Wishes(TypedDict, total=False):
     patience: int | None  # epochs without a better held-out accuracy: a quarter of all
     device: str  # auto
     skip_unreadable: bool  # leave out photos that cannot be read
-    give_up: bool  # drop an interrupted lesson of other photos or settings
+    give_up: bool  # drop an interrupted lesson of other photos or settings, or a distillation
     labels: str | Path | None  # a CSV table of file,label for photos without class folders
     keep: int | None  # steps that `undo` can go back from now on: 1
 
@@ -205,33 +199,33 @@ class Teaching:
         require_others(learner, photos)
         self.folder, self.learner, self.progress = folder, learner, progress
         self.sized = bool(learner.taught or wishes.get("size") or own_size(wishes.get("encoder") or "tiny"))
-        self.share, self.give_up = wishes.get("held_out", HELD_OUT), wishes.get("give_up", False)
+        self.share = wishes.get("held_out", HELD_OUT)
         self.skipped, self.before, self.files = photos.unreadable, learner.taught, photos.files
         self.lesson = learner.lesson(photos.pixels, photos.labels, self.share, wishes.get("patience"))
         self.asked = any(wishes.get(name) for name in ("epochs", "recipe", "settings")) or not learner.taught
-        self.facts = facts_of(self.lesson, photos, self.share, learner.digest)
-        self.fingerprint = hashlib.sha256(json.dumps(self.facts, sort_keys=True).encode()).hexdigest()
-        self.checkpoints, self.checkpoint_seconds = CheckpointStore(folder.work), checkpoint_seconds
-        self.started = self.saved_at = time.monotonic()
-        self.seconds_before = 0.0
+        facts = facts_of(photos.digest, learner.digest, self.lesson.config)
+        facts |= {"held_out": str(float(self.share)), "patience": str(self.lesson.patience)}
+        classes, give_up = [*self.lesson.material.classes.values()], wishes.get("give_up", False)
+        self.work = Unfinished(folder, "lesson", facts, classes, self.note, give_up, checkpoint_seconds)
         self.first_epoch: tuple[int, float] | None = None  # (epochs done, time) since when the speed is measured
         self.ending_seconds = 0.0  # from the last epoch to the end, at a guess
-        self.last_epoch, self.told = self.started, 0  # when it ended, and how often the end was spoken of since
+        self.last_epoch, self.told = time.monotonic(), 0  # when it ended, and how often the end was spoken of since
 
     def learn(self) -> Result:
         """Train, measure, write the next generation."""
-        self.restore()
+        if (checkpoint := self.work.restore()) is not None:
+            self.lesson.resume(checkpoint.position, checkpoint.state)
         self.announce()
         if not self.lesson.epochs:
-            self.save()
+            self.work.save(self.lesson.position(), self.lesson.state())
         self.lesson.run(self.after_epoch, self.ending)
-        said = self.learner.adopt(self.lesson, self.seconds(), self.fingerprint, self.facts["photos"])
+        said = self.learner.adopt(self.lesson, self.work.seconds(), self.work.name, self.work.facts["photos"])
         return self.done(self.learner, self.folder.write(self.learner.save), said)
 
     def ended(self) -> Result | None:
         """What this lesson led to, if the folder's current model is what came of it."""
         learner = ContinualClassifier.load(self.folder.path, "cpu")
-        if learner.taught[-1].lesson != self.fingerprint:
+        if learner.taught[-1].lesson != self.work.name:
             return None
         self.note("these photos are learned already, with these settings: nothing is left to do")
         held_out = self.lesson.material.held_out
@@ -310,8 +304,8 @@ class Teaching:
                 "seconds_left": round(pace * (epochs - epoch.number) + self.ending_seconds, 3),
             }
         )
-        if time.monotonic() - self.saved_at >= self.checkpoint_seconds:
-            self.save()
+        if self.work.is_due:
+            self.work.save(self.lesson.position(), self.lesson.state())
 
     def ending(self, share: float) -> None:
         """Say now and then how far the work after the last epoch is."""
@@ -319,54 +313,6 @@ class Teaching:
             self.told = int(share * TOLD)
             left = (time.monotonic() - self.last_epoch) * (1 - share) / share
             self.progress({"event": "ending", "share": round(share, 3), "seconds_left": round(left, 3)})
-
-    def save(self) -> None:
-        """A checkpoint from which the same lesson goes on, bit for bit."""
-        position = {
-            "lesson": self.fingerprint,
-            "facts": self.facts,
-            "classes": list(self.lesson.material.classes.values()),
-            "seconds": self.seconds(),
-            **self.lesson.position(),
-        }
-        self.checkpoints.save(position, self.lesson.state())
-        self.saved_at = time.monotonic()
-
-    def restore(self) -> None:
-        """Go on from the checkpoint of this very lesson; one of another lesson is given up only if that is allowed."""
-        try:
-            checkpoint, _ = self.checkpoints.load_latest()
-        except GcabError:
-            self.note("the checkpoint of an interrupted lesson is damaged: this one starts from the beginning")
-            self.folder.discard_work()
-            return
-        if checkpoint is None:
-            return
-        position = checkpoint.position
-        if position["lesson"] == self.fingerprint:
-            self.lesson.resume(position, checkpoint.state)
-            self.seconds_before = position["seconds"]
-            return
-        names = ", ".join(position["classes"])
-        if position["epoch"] and not self.give_up:
-            differences = self.differences(position.get("facts", {}))
-            raise GcabError(
-                f"{self.folder.path} has an interrupted lesson ({names}; after epoch {position['epoch']}) and this is "
-                f"another ({differences}): give the photos and options of that one to continue it, or --give-up to "
-                "drop it."
-            )
-        self.note(f"an interrupted lesson of other photos or settings is given up: {names}")
-        self.folder.discard_work()
-
-    def differences(self, before: Mapping[str, str | None]) -> str:
-        """What is not as it was in another lesson, in words."""
-        words = {"photos": "other photos", "model": "the model has changed since"}
-        changed = [key for key, value in self.facts.items() if key in before and before[key] != value]
-        said = [words.get(key, f"{key} is {self.facts[key]}, was {before[key]}") for key in changed]
-        return "; ".join(said) or "that one is of an earlier version"
-
-    def seconds(self) -> float:
-        return self.seconds_before + time.monotonic() - self.started
 
     def note(self, text: str) -> None:
         self.progress({"event": "note", "text": text})
@@ -376,15 +322,3 @@ def last_lesson(description: Mapping[str, Any]) -> set[str]:
     """The classes that a model's last lesson had photos of."""
     again = [entry.get("again", ()) for entry in description.get("taught", ())[-1:]]
     return {*description["tasks"][-1], *(name for names in again for name in names)}
-
-
-def facts_of(lesson: Lesson, photos: Photos, held_out: float, before: str | None) -> dict[str, str | None]:
-    """All that makes a lesson what it is: pixels and their classes, settings, the model before it (by its digest)."""
-    return {
-        "gcab": VERSION,
-        "photos": photos.digest,
-        "model": before,
-        **{key: str(value) for key, _, value in leaves(lesson.config)},
-        "held_out": str(float(held_out)),
-        "patience": str(lesson.patience),
-    }

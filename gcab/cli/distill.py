@@ -1,7 +1,7 @@
 """The command line of: distill."""
 
 import argparse
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ more tasks. Only images of the last task are needed.
 
 A run's model is distilled with the images of its data set and tested beside the original; the result goes to a folder
 of its own. It is distilled as the run's profile has it (paper: as the text does); --set changes single settings.
-A model in use gets a new generation, which 'gcab undo' takes back. Stopped, a distillation changes nothing and has no
-checkpoint: the same command starts it anew.
+A model in use gets a new generation, which 'gcab undo' takes back.
+Stopped or killed, the same command goes on where it was; one with other images or options is refused, or drops the
+interrupted distillation if it has --give-up.
 
 examples:
   gcab distill runs/digits/5/gcab/1-8f930253
@@ -40,6 +41,11 @@ def register(verb: AddVerb) -> None:
     distill.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting, as options.views=4"
     )
+    distill.add_argument(
+        "--give-up",
+        action="store_true",
+        help="drop an interrupted distillation of other images or options, or a lesson",
+    )
     distill.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N or mps (auto)")
 
 
@@ -51,19 +57,13 @@ def share(text: str) -> float:
     raise argparse.ArgumentTypeError(f"'{text}' is not a share: give a number above 0 and up to 1, such as 0.8")
 
 
-def distill_verb(verb: argparse.Namespace, console: Console) -> int | None:
+def distill_verb(verb: argparse.Namespace, console: Console) -> None:
     from gcab.classifier.model_folder import ModelFolder
 
     if verb.photos is not None and verb.data is not None:
         raise GcabError("the images are named twice, as FOLDER and with --data: leave one out.")
     images = verb.photos or verb.data
-    try:
-        (of_run if ModelFolder(verb.model).is_run else of_model)(verb, images, console)
-    except KeyboardInterrupt:
-        sentence = "stopped; nothing was changed, and the same command starts it anew."
-        Console(stderr=True).print(f"\ngcab: {sentence}", highlight=False, soft_wrap=True)
-        return 130
-    return None
+    (of_run if ModelFolder(verb.model).is_run else of_model)(verb, images, console)
 
 
 def of_run(verb: argparse.Namespace, data: Path | None, console: Console) -> None:
@@ -78,8 +78,19 @@ def of_run(verb: argparse.Namespace, data: Path | None, console: Console) -> Non
 
     run, device = RunFolder.open(verb.model), choose_device(verb.device)
     check_log(run)
-    with WorkDisplay(console, f"{verb.model}  distilling") as watch:
-        figures = distill_run(run, data, verb.capacity, verb.out, device, settings_of(verb.set), verb.command, watch)
+    with WorkDisplay(console, f"{verb.model}  distilling") as display:
+        figures = distill_run(
+            run,
+            data,
+            verb.capacity,
+            verb.out,
+            device,
+            settings_of(verb.set),
+            verb.command,
+            watch=display,
+            note=display.note,
+            give_up=verb.give_up,
+        )
     table = Table(box=None, pad_edge=False)
     table.add_column("model")
     for heading in ("ACC_TAG", "ACC_TAW", "parameters", "bytes"):
@@ -105,38 +116,34 @@ def accuracies(measured: dict[str, Any]) -> tuple[str, str]:
 
 def of_model(verb: argparse.Namespace, photos: Path | None, console: Console) -> None:
     """The next generation, or a folder of its own."""
-    from gcab.classifier.distillation import percent, require_free
-    from gcab.classifier.learner import ContinualClassifier
     from gcab.classifier.model_folder import ModelFolder
-    from gcab.data.folder import labelled_files
-    from gcab.methods.method import state_bytes
 
-    folder, settings = ModelFolder(verb.model), settings_of(verb.set)
-    folder.current()
+    settings = settings_of(verb.set)
+    ModelFolder(verb.model).current()
     if photos is None:
         raise GcabError("photos are missing: name the folder that the model learned last after the model.")
     if not photos.is_dir():
         raise GcabError(f"there is no folder '{photos}': name the one that the model learned last.")
-    if verb.out is not None:
-        require_free(verb.out)
-    with folder.locked() if verb.out is None else nullcontext():
-        model = ContinualClassifier.load(folder.path, verb.device)
-        files, names = labelled_files(photos)
-        before, answers = state_bytes(model.method), model.predict(files)
-        with WorkDisplay(console, f"{verb.model}  distilling") as watch:
-            model.distill(files, names, capacity=verb.capacity, settings=settings, watch=watch)
-        after = model.predict(files)
-        agreed = float((after == answers).mean())
-        right = [100 * sum(map(str.__eq__, map(str, found), names)) / len(names) for found in (answers, after)]
-        if verb.out is None:
-            where = f"{verb.model}  generation {folder.write(model.save)}"
-        else:
-            model.save(verb.out)
-            where = str(verb.out)
+    from gcab.classifier.distillation import percent  # with torch, which takes seconds
+    from gcab.classifier.distilling import distill_model
+
+    with WorkDisplay(console, f"{verb.model}  distilling") as display:
+        made = distill_model(
+            verb.model,
+            photos,
+            verb.capacity,
+            verb.out,
+            verb.device,
+            settings,
+            watch=display,
+            note=display.note,
+            give_up=verb.give_up,
+        )
+    where = str(verb.out) if made.generation is None else f"{verb.model}  generation {made.generation}"
     say(
         console,
-        f"{where}: one pass for {counted(len(model.tasks), 'task')}, {counted(len(model.classes), 'class')}, "
-        f"capacity {percent(verb.capacity)} %, {before:,} -> {state_bytes(model.method):,} bytes, "
-        f"the same answer as before for {100 * agreed:.1f} % of these photos, {right[1]:.1f} % of them right "
-        f"({right[0]:.1f} % before)",
+        f"{where}: one pass for {counted(made.tasks, 'task')}, {counted(made.classes, 'class')}, "
+        f"capacity {percent(verb.capacity)} %, {made.bytes[0]:,} -> {made.bytes[1]:,} bytes, "
+        f"the same answer as before for {made.agreed:.1f} % of these photos, {made.right[1]:.1f} % of them right "
+        f"({made.right[0]:.1f} % before)",
     )

@@ -32,6 +32,7 @@ def show_overview(facts: dict[str, Any], console: Console) -> None:
     """Facts for people."""
     from gcab.classifier.audit import keeping
     from gcab.classifier.calibration import FEWEST
+    from gcab.classifier.model_folder import UNITS
     from gcab.cli.lesson_display import amount, subjects
     from gcab.report.model_page import estimate_now, warnings_of
 
@@ -114,7 +115,8 @@ def show_overview(facts: dict[str, Any], console: Console) -> None:
     images = facts["images"]
     if images["count"]:
         say(console, keeping(facts["method"], images["count"], images["bytes"]))
-    if facts["interrupted"]:
-        waiting, epoch = ", ".join(facts["interrupted"]["classes"]), facts["interrupted"]["epoch"]
-        after = f" (after epoch {epoch})" if epoch else ""
-        say(console, f"a lesson is under way, or waits to be continued: {waiting}{after}")
+    if waiting := facts["interrupted"]:
+        unit = UNITS[waiting["kind"]]
+        after = f" (after {unit} {waiting[unit]})" if waiting[unit] else ""
+        classes = ", ".join(waiting["classes"])
+        say(console, f"a {waiting['kind']} is under way, or waits to be continued: {classes}{after}")

@@ -79,7 +79,11 @@ def register(verb: AddVerb) -> None:
     )
     add_keep(learn)
     learn.add_argument("--dry-run", action="store_true", help="say what would be learned, and how long it would take")
-    learn.add_argument("--give-up", action="store_true", help="drop an interrupted lesson of other photos or options")
+    learn.add_argument(
+        "--give-up",
+        action="store_true",
+        help="drop an interrupted lesson of other photos or options, or a distillation",
+    )
     learn.add_argument(
         "--progress", choices=("bar", "json", "none"), default="bar", help="json: one object per line (bar)"
     )

@@ -43,7 +43,7 @@ from gcab.version import VERSION
 
 PHOTOS = (learn, predict, test, info, history, audit, undo, rename, join, forget, merge, distill, export, serve, report)
 RESEARCH = (demo, evaluate, compare, figure, bench, listing, completion)
-RESUMABLE = ("demo", "figure", "learn", "search", "train")  # verbs that leave checkpoints
+RESUMABLE = ("demo", "distill", "figure", "learn", "search", "train")  # verbs that leave checkpoints
 DESCRIPTION = """\
 Teach a vision transformer new classes, again and again, without keeping a single old image.
 

@@ -105,3 +105,11 @@ def set_learning_rate(optimiser: torch.optim.Optimizer, lr: float) -> None:
             group["lr"].fill_(lr)
         else:
             group["lr"] = lr
+
+
+def restore_optimiser(optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Load a saved state but keep the learning-rate tensors on the device, where a recorded step reads them."""
+    rates = [group["lr"] for group in optimiser.param_groups]
+    optimiser.load_state_dict(state)
+    for group, rate in zip(optimiser.param_groups, rates, strict=True):
+        group["lr"] = rate

@@ -15,14 +15,13 @@ from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from gcab.data.tasks import Setting, Task, TaskImages, Watch, ignore
 from gcab.errors import GcabError
-from gcab.fast.folded import FoldedDecoder, fast_logits
-from gcab.fast.graphs import recordable_rate, recorded, set_learning_rate
+from gcab.fast.folded import FoldedDecoder
 from gcab.methods.card import Card
 from gcab.methods.gcab import Gcab, GcabOptions
+from gcab.methods.one_pass import AfterStep, Halfway, Imitation
 from gcab.methods.space import Near, space
 from gcab.model.gates import CERTAIN, Gate
 from gcab.model.heads import Head
@@ -129,13 +128,32 @@ class GcabFast(Gcab):
         self.tasks[int((torch.tensor(self.tasks).cumsum(dim=0) <= other).sum())] -= 1
         return left
 
-    def distill(self, images: Tensor, watch: Watch = ignore) -> None:
+    def distill(
+        self,
+        images: Tensor,
+        watch: Watch = ignore,
+        halfway: Halfway | None = None,
+        after_step: AfterStep = lambda _: None,
+    ) -> None:
         """Make one pass of all there are, with images (n, 3, H, W) of the newest task only; the encoder stays."""
         decoder, (encoding, imitating) = FoldedDecoder(self.network), self.rehearse(images)
-        first = encoding / (encoding + imitating)
-        features, logits = self.targets(decoder, images, self.views_of(images), lambda share: watch(first * share))
+        steps, whole = self.options.distillation_steps, encoding + imitating
+        behind = 0.0 if halfway is None else imitating * halfway.steps / steps
+        if halfway is not None:
+            watch(behind / whole)
+        features, logits = self.targets(
+            decoder, images, self.views_of(images), lambda share: watch((behind + encoding * share) / whole)
+        )
         join(self.network, decoder, self.options.capacity)
-        imitate(self.network, features, logits, self.options, lambda share: watch(1 - (1 - first) * (1 - share)))
+        imitation = Imitation(self.network, features, logits, self.options)
+        if halfway is not None:
+            imitation.resume(halfway)
+
+        def stepped() -> None:
+            watch((encoding + imitating * imitation.steps / steps) / whole)
+            after_step(imitation)
+
+        imitation.run(stepped)
         self.network.finished = 1
 
     def rehearse(self, images: Tensor) -> tuple[float, float]:
@@ -144,19 +162,19 @@ class GcabFast(Gcab):
         decoder, options = FoldedDecoder(network), dataclasses.replace(self.options, distillation_steps=REHEARSED)
         times: list[float] = []
 
-        def look(_: float) -> None:
+        def look() -> None:
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
             times.append(time.perf_counter())
 
         with seeded(0, "rehearse"):
             self.targets(decoder, some[:1], 1, ignore)  # the first of anything takes longer
-            look(0)
+            look()
             features, logits = self.targets(decoder, some, 1, ignore)
-            look(0)
+            look()
             encoding = times[-1] - times[-2]
             join(network, decoder, options.capacity)
-            imitate(network, features, logits, options, look)
+            Imitation(network, features, logits, options).run(look)
         imitating = (times[-1] - times[-REHEARSED]) / (REHEARSED - 1)
         rounds = self.views_of(images) * len(images) / len(some)
         return rounds * encoding, self.options.distillation_steps * imitating
@@ -205,14 +223,25 @@ class GcabFast(Gcab):
         return self.network.tasks - 1 if task == len(self.tasks) - 1 else 0
 
 
-def distill(teacher: Gcab, images: Tensor, options: GcabFastOptions, seed: int, watch: Watch = ignore) -> GcabFast:
-    """A student with one pass in place of all of its teacher's, from images (n, 3, H, W) of the last task only."""
+def distill(
+    teacher: Gcab,
+    images: Tensor,
+    options: GcabFastOptions,
+    seed: int,
+    watch: Watch = ignore,
+    halfway: Halfway | None = None,
+    after_step: AfterStep = lambda _: None,
+) -> GcabFast:
+    """A student with one pass in place of all of its teacher's, from images (n, 3, H, W) of the last task only.
+
+    Stopped, it goes on from `halfway`; the random numbers follow from the seed, so what was drawn is drawn again.
+    """
     student = GcabFast(teacher.setting, options).to(teacher.network.gate_in.used.device)
     for part in ("network", "statistics", "eye", "referee"):
         setattr(student, part, copy.deepcopy(getattr(teacher, part)))
     student.tasks = list(teacher.tasks if isinstance(teacher, GcabFast) else teacher.network.classes)
     with seeded(seed, "distill", len(student.tasks)):
-        student.eval().distill(images, watch)
+        student.eval().distill(images, watch, halfway, after_step)
     return student
 
 
@@ -297,41 +326,3 @@ def cut_and_mirrored(images: Tensor) -> Tensor:
     first = torch.where(across, along[:, None] < place, along < place)  # (n, 1, H, W)
     others = images[torch.randperm(len(images)).to(images.device)]
     return torch.where(first.to(images.device), images, others)
-
-
-def imitate(network: GatedNetwork, features: Tensor, logits: Tensor, options: GcabFastOptions, watch: Watch) -> None:
-    """Minimise KL(teacher || student); block, token and head learn."""
-    learning = [*network.block.parameters(), *network.tokens.parameters(), *network.heads.parameters()]
-    learned_before = [parameter.requires_grad for parameter in learning]
-    for parameter in learning:
-        parameter.requires_grad_(True)
-    with torch.no_grad():
-        masks = network.masks(0)
-    steps, position = options.distillation_steps, torch.zeros(1, dtype=torch.long, device=features.device)
-    picks = torch.randint(len(features), (steps, options.distillation_batch)).to(features.device)
-    optimiser = torch.optim.Adam(
-        learning, lr=recordable_rate(options.distillation_lr, features.device), capturable=features.is_cuda, fused=True
-    )
-
-    def step() -> None:
-        pick = picks.index_select(0, position % steps).squeeze(0)  # recording tries more steps than there may be
-        student = fast_logits(network, [features[pick]], [masks])
-        optimiser.zero_grad()
-        divergence(logits[pick], student, options.temperature).backward()
-        optimiser.step()
-        position.add_(1)
-
-    run = recorded(step, [*learning, position], optimiser)
-    for number in range(steps):
-        set_learning_rate(optimiser, options.distillation_lr * math.cos(math.pi / 2 * number / steps) ** 2)
-        run()
-        watch((number + 1) / steps)
-    for parameter, learns in zip(learning, learned_before, strict=True):
-        parameter.grad = None
-        parameter.requires_grad_(learns)
-
-
-def divergence(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
-    """KL between the softmaxes over all classes, scaled so that gradients keep their size."""
-    wanted, given = ((logits.float() / temperature).log_softmax(dim=1) for logits in (teacher, student))
-    return functional.kl_div(given, wanted, reduction="batchmean", log_target=True) * temperature**2

@@ -198,9 +198,11 @@ def run_job(job: Job, root: Path | None, device: torch.device, console: Console,
         out, settings = fast_folder(run, capacity), job.distillation
         if out.exists():
             say(console, f"{title}: {out.name} was made with other settings and is made again")
-        with WorkDisplay(console, f"{title}: distilling to {percent(capacity)} %") as watch:
+        with WorkDisplay(console, f"{title}: distilling to {percent(capacity)} %") as display:
             check_log(run)
-            figures = distill_run(run, root, capacity, out, device, settings, command, watch)
+            figures = distill_run(
+                run, root, capacity, out, device, settings, command, watch=display, note=display.note, give_up=True
+            )
         accuracy, seconds = figures["gcab-fast"]["acc_tag"], figures["seconds"]
         say(console, f"{title}: distilled to {percent(capacity)} %: ACC_TAG {accuracy:.2f} % ({seconds:.0f} s)")
         if sentence := departure(figures):

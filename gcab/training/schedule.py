@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import nn
@@ -78,11 +78,3 @@ def make_optimiser(config: TrainingConfig, parameters: Iterable[nn.Parameter]) -
         return torch.optim.SGD(learning, lr=lr, momentum=config.momentum, weight_decay=config.weight_decay, fused=True)
     kind = torch.optim.AdamW if config.optimiser == "adamw" else torch.optim.Adam
     return kind(learning, lr=lr, weight_decay=config.weight_decay, fused=True, capturable=device.type == "cuda")
-
-
-def restore_optimiser(optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Load a saved state but keep the learning-rate tensors on the device, where a recorded step reads them."""
-    rates = [group["lr"] for group in optimiser.param_groups]
-    optimiser.load_state_dict(state)
-    for group, rate in zip(optimiser.param_groups, rates, strict=True):
-        group["lr"] = rate

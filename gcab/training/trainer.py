@@ -12,7 +12,7 @@ from torch import Tensor
 from gcab.data.augment import Augment
 from gcab.data.tasks import Task, TaskImages, Watch, ignore
 from gcab.errors import GcabError
-from gcab.fast.graphs import set_learning_rate
+from gcab.fast.graphs import restore_optimiser, set_learning_rate
 from gcab.methods.method import Method
 from gcab.model.exact import in_double
 from gcab.parallel.ranks import make_equal, mean
@@ -20,7 +20,7 @@ from gcab.seeds import derived_seed, generator, seeded
 from gcab.training.distributed import shared_loss
 from gcab.training.feed import Feed
 from gcab.training.recorded import make_steps
-from gcab.training.schedule import TrainingConfig, learning_rate, make_optimiser, restore_optimiser
+from gcab.training.schedule import TrainingConfig, learning_rate, make_optimiser
 from gcab.training.step import Step
 
 

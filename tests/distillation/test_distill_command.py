@@ -20,11 +20,10 @@ from gcab.classifier.model_folder import ModelFolder
 from gcab.cli.main import main
 from gcab.errors import GcabError
 from gcab.evaluation.metrics import accuracy_row, results_from_records, summary
-from gcab.methods import gcab_fast
 from gcab.methods.gcab import Gcab
 from gcab.methods.gcab_fast import GcabFast
 from gcab.methods.method import parameter_count
-from gcab.model.network import GatedNetwork
+from gcab.methods.one_pass import Imitation
 from gcab.runs.experiment import load_data, make_evaluator
 
 PLAIN = {**TINY, "encoder.width": 20, "training.batch_size": 8}
@@ -206,9 +205,9 @@ def test_nor_does_it_come_into_use(model: Path, photos: Path, capsys: pytest.Cap
 def test_only_images_of_the_last_task_are_used(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
-    def watched(self: GcabFast, images: torch.Tensor, watch: Callable[[float], None]) -> None:
+    def watched(self: GcabFast, images: torch.Tensor, *given: Any) -> None:
         seen.append(len(images))
-        original(self, images, watch)
+        original(self, images, *given)
 
     original = GcabFast.distill
     monkeypatch.setattr(GcabFast, "distill", watched)
@@ -246,13 +245,13 @@ def test_a_distilled_model_learns_more(model: Path, photos: Path, monkeypatch: p
     assert main(["distill", str(model), str(photos / "week2"), *QUICK]) == 0
     lesson = ["learn", str(model), str(photos / "week3"), "--epochs", "3", "--device", "cpu", "--progress", "none"]
     steps: list[int] = []
-    imitate = gcab_fast.imitate
+    imitate = Imitation.run
 
-    def counted(network: GatedNetwork, *given: Any) -> None:
-        steps.append(given[2].distillation_steps)
-        imitate(network, *given)
+    def counted(self: Imitation, after_step: Callable[[], object]) -> None:
+        steps.append(self.options.distillation_steps)
+        imitate(self, after_step)
 
-    monkeypatch.setattr(gcab_fast, "imitate", counted)
+    monkeypatch.setattr(Imitation, "run", counted)
     assert main([*lesson, "--set", "options.distillation_steps=40"]) == 0
     assert steps[-1] == 40, "how it is distilled may change from lesson to lesson"
     learned = ContinualClassifier.load(model, "cpu")
@@ -434,23 +433,6 @@ def test_a_run_of_one_pass_shows_how_far_each_task_is(
     assert "task 1/2  finishing" not in shown  # one task is one pass
     assert "gcab-fast  task 2/2  finishing: 100 %\n" in shown
     assert "ending" not in (tmp_path / "run" / "metrics.jsonl").read_text()
-
-
-@pytest.mark.parametrize("of", ["run", "model"])
-def test_a_distillation_that_is_stopped_says_what_is_left(
-    of: str, run: Path, model: Path, photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("gcab.methods.gcab_fast.imitate", stop)
-    before = contents(run), contents(model)
-    source = [str(run)] if of == "run" else [str(model), str(photos / "week2")]
-    capsys.readouterr()
-    assert main(["distill", *source, *QUICK]) == 130
-    said = capsys.readouterr().err
-    assert said == "\ngcab: stopped; nothing was changed, and the same command starts it anew.\n"
-    assert (contents(run), contents(model)) == before
 
 
 @pytest.mark.usefixtures("no_work")

@@ -11,9 +11,8 @@ from helpers.teachers import PROFILES, teacher
 from gcab.classifier.distillation import distillation_settings, prepare
 from gcab.cli.main import main
 from gcab.config import resolve
-from gcab.methods import gcab_fast
 from gcab.methods.gcab_fast import GcabFast, GcabFastOptions
-from gcab.model.network import GatedNetwork
+from gcab.methods.one_pass import Imitation
 from gcab.paper.jobs import plan
 from gcab.paper.recipes import RECIPES
 
@@ -68,11 +67,11 @@ def test_the_commands_do_as_the_text_does(
 ) -> None:
     seen: list[GcabFastOptions] = []
 
-    def imitate(network: GatedNetwork, *given: Any) -> None:  # noqa: ARG001
-        assert len(given[0]) == len(given[1])
-        seen.append(given[2])
+    def imitate(self: Imitation, _: object) -> None:
+        assert len(self.features) == len(self.logits)
+        seen.append(self.options)
 
-    monkeypatch.setattr(gcab_fast, "imitate", imitate)
+    monkeypatch.setattr(Imitation, "run", imitate)
     monkeypatch.setattr(GcabFast, "rehearse", lambda *_: (1.0, 1.0))
     path = str(tmp_path / "run")
     own = ["--options.temperature=2"] if verb == "train" else []

@@ -36,21 +36,22 @@ from gcab.data.tasks import Setting, Task, ignore
 from gcab.errors import GcabError
 from gcab.fast.folded import FoldedDecoder
 from gcab.fast.graphs import WARM_UP, unchanged
-from gcab.methods import gcab_fast
+from gcab.methods import gcab_fast, one_pass
 from gcab.methods.gcab import Gcab
 from gcab.methods.gcab_fast import (
     GcabFast,
     cut_and_mirrored,
     distill,
-    divergence,
     fast_options,
     join,
     merge,
     start_head,
 )
 from gcab.methods.method import state_bytes
+from gcab.methods.one_pass import Halfway, Imitation, divergence
 from gcab.model.encoder import DropPath
 from gcab.model.heads import Head
+from gcab.runs.checkpoint import flatten, unflatten
 from gcab.training.trainer import finish
 
 pytestmark = pytest.mark.repeats
@@ -148,7 +149,7 @@ def test_recorded_steps_teach_what_plain_ones_teach(monkeypatch: pytest.MonkeyPa
     on_gpu = copy.deepcopy(teacher("extended")).cuda()
     images, chosen = images_of(TASKS[-1]).images, fast_options(on_gpu.options, capacity=0.8, distillation_steps=50)
     recorded = distill(on_gpu, images, chosen, seed=1).cpu()
-    monkeypatch.setattr(gcab_fast, "recorded", lambda step, *_: step)
+    monkeypatch.setattr(one_pass, "recorded", lambda step, *_: step)
     plain = distill(on_gpu, images, chosen, seed=1).cpu()
     assert torch.allclose(of_passes(recorded, some_pixels()), of_passes(plain, some_pixels()), atol=1e-2)
     assert not torch.allclose(
@@ -156,20 +157,38 @@ def test_recorded_steps_teach_what_plain_ones_teach(monkeypatch: pytest.MonkeyPa
     )
 
 
+def tried(work: Callable[[], None], tensors: Sequence[Tensor], optimiser: torch.optim.Optimizer) -> Any:
+    """What recording a step begins with on a GPU, where a distillation may be shorter than that."""
+    with unchanged(tensors, optimiser):
+        for _ in range(WARM_UP):
+            work()
+    return work
+
+
 def test_recording_tries_steps_and_takes_them_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a GPU, where a distillation may be shorter than what recording tries first."""
     master, images = teacher("extended"), images_of(TASKS[-1]).images
     chosen = fast_options(master.options, capacity=0.8, distillation_steps=1)
     plain = distill(master, images, chosen, seed=1)
-
-    def tried(work: Callable[[], None], tensors: Sequence[Tensor], optimiser: torch.optim.Optimizer) -> Any:
-        with unchanged(tensors, optimiser):
-            for _ in range(WARM_UP):
-                work()
-        return work
-
-    monkeypatch.setattr(gcab_fast, "recorded", tried)
+    monkeypatch.setattr(one_pass, "recorded", tried)
     assert same(snapshot(distill(master, images, chosen, seed=1)), snapshot(plain))
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_student_goes_on_where_it_stopped(profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bit for bit, with steps that are recorded, too; what a checkpoint holds is a copy."""
+    master, images, seen = teacher(profile), images_of(TASKS[-1]).images, list[Halfway]()
+    chosen = fast_options(master.options, **{**SHORT, "distillation_steps": 12})
+
+    def look(imitation: Imitation) -> None:
+        tensors, structure = flatten(imitation.state())
+        seen.append(Halfway(imitation.steps, unflatten(tensors, structure)))
+
+    alone = snapshot(distill(master, images, chosen, 1, after_step=look))
+    assert [halfway.steps for halfway in seen] == [*range(1, 13)]
+    for halfway in (seen[0], seen[6], seen[-1]):
+        assert same(snapshot(distill(master, images, chosen, 1, halfway=halfway)), alone)
+    monkeypatch.setattr(one_pass, "recorded", tried)
+    assert same(snapshot(distill(master, images, chosen, 1, halfway=seen[5])), alone)
 
 
 def test_the_divergence_by_hand() -> None:
@@ -250,7 +269,7 @@ def test_imitation_asks_in_batches_at_the_temperature_of_the_options(monkeypatch
         return divergence(wanted, given, temperature)
 
     monkeypatch.setattr(GcabFast, "rehearse", lambda *_: (1.0, 1.0))  # it imitates as well
-    monkeypatch.setattr(gcab_fast, "divergence", look)
+    monkeypatch.setattr(one_pass, "divergence", look)
     student("extended", distillation_steps=20, distillation_batch=18, temperature=3.0, views=2)
     assert asked == [(18, 3.0)] * 20
     assert len(rows) > 36  # 24 images, two views of each: 360 draws hardly leave one of the 48 out
@@ -452,19 +471,29 @@ def test_who_watches_is_told_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> N
     assert shares == [0.125, 0.25, 0.4375, 0.625, 0.8125, 1.0]
 
 
+def test_what_is_continued_has_its_steps_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    shares, seen = list[float](), list[Halfway]()
+    method, images = teacher("extended"), images_of(TASKS[-1]).images
+    chosen = fast_options(method.options, views=2, distillation_steps=4)
+    monkeypatch.setattr(GcabFast, "rehearse", lambda *_: (1.0, 3.0))
+    distill(method, images, chosen, 1, after_step=lambda done: seen.append(Halfway(done.steps, done.state())))
+    distill(method, images, chosen, 1, shares.append, seen[1])
+    assert shares == [0.375, 0.5, 0.625, 0.8125, 1.0]  # two steps of four, two views of two, and the steps left
+
+
 def test_the_share_that_is_done_follows_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that gives every view a second and every step two."""
     clock, shares = 0.0, list[float]()
     method, encode = teacher("extended"), GcabFast.targets
-    imitate: Any = gcab_fast.imitate
+    imitate = Imitation.run
 
-    def slow_imitation(*given: Any) -> None:
-        def watch(share: float) -> None:
+    def slow_imitation(self: Imitation, after_step: Callable[[], object]) -> None:
+        def stepped() -> None:
             nonlocal clock
             clock += 2.0
-            given[-1](share)
+            after_step()
 
-        imitate(*given[:-1], watch)
+        imitate(self, stepped)
 
     def slow_targets(self: GcabFast, decoder: Any, images: Tensor, views: int, watch: Any) -> tuple[Tensor, Tensor]:
         nonlocal clock
@@ -472,7 +501,7 @@ def test_the_share_that_is_done_follows_the_clock(monkeypatch: pytest.MonkeyPatc
         return encode(self, decoder, images, views, watch)
 
     monkeypatch.setattr("gcab.methods.gcab_fast.time.perf_counter", lambda: clock)
-    monkeypatch.setattr(gcab_fast, "imitate", slow_imitation)
+    monkeypatch.setattr(Imitation, "run", slow_imitation)
     monkeypatch.setattr(GcabFast, "targets", slow_targets)
     chosen = fast_options(method.options, views=4, distillation_steps=48)
     distill(method, images_of(TASKS[-1]).images, chosen, 1, shares.append)
@@ -510,11 +539,12 @@ def test_where_there_is_no_terminal_progress_is_lines(monkeypatch: pytest.Monkey
     monkeypatch.setattr("gcab.terminal.time.monotonic", lambda: clock[-1])
     console = Console(file=StringIO(), force_terminal=False)
     with terminal.WorkDisplay(console, "a [model]  distilling") as watch:
-        for moment, share in ((3.0, 0.1), (12.0, 0.5), (13.0, 0.9)):
+        for moment, share in ((3.0, 0.4), (12.0, 0.6), (13.0, 0.9)):  # 0.4 was done before it began
             clock.append(moment)
             watch(share)
+        watch.note("continued")
     said = console.file.getvalue()  # type: ignore[attr-defined]
-    assert said == "a [model]  distilling: 50 %, about 12 s left\n"
+    assert said == "a [model]  distilling: 60 %, about 18 s left\na [model]  distilling: continued\n"
 
 
 def test_many_images_get_fewer_views(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,7 +195,10 @@ def test_an_audit_sums_up_what_is_beside_the_current_model(
     interrupt_lesson(model, world)
     capsys.readouterr()
     text = said(capsys, "audit", model)
-    assert re.search(r"work/checkpoint-000001.safetensors: .*, of a lesson not yet ended: \d+ tensors, no images", text)
+    assert re.search(
+        r"work/checkpoint-000001.safetensors: .*, of a lesson or distillation not yet ended: \d+ tensors, no images",
+        text,
+    )
     assert text.endswith("No image is among them.")
     (model / "work" / "checkpoint-000001.safetensors").write_bytes(b"noise")
     assert said(capsys, "audit", model).endswith(

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from gcab.config import resolve
-from gcab.fast.graphs import set_learning_rate
-from gcab.training.schedule import TrainingConfig, learning_rate, make_optimiser, restore_optimiser
+from gcab.fast.graphs import restore_optimiser, set_learning_rate
+from gcab.training.schedule import TrainingConfig, learning_rate, make_optimiser
 
 
 def test_warm_up_then_cosine_by_hand() -> None:

@@ -1,0 +1,91 @@
+"""How one pass learns what many say (paper, section "GCAB Distillation"), and goes on where it was stopped."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from gcab.fast.folded import fast_logits
+from gcab.fast.graphs import recordable_rate, recorded, restore_optimiser, set_learning_rate
+from gcab.model.network import GatedNetwork, Masks
+
+if TYPE_CHECKING:
+    from gcab.methods.gcab_fast import GcabFastOptions
+
+
+@dataclass(frozen=True)
+class Halfway:
+    """The state of an imitation after some of its steps, restored from a checkpoint."""
+
+    steps: int
+    state: dict[str, Any]
+
+
+class Imitation:
+    """Minimises KL(teacher || student); with `state` in a checkpoint it can stop and go on later, bit for bit.
+
+    Block, token and head learn.
+    """
+
+    def __init__(self, network: GatedNetwork, features: Tensor, logits: Tensor, options: "GcabFastOptions") -> None:
+        self.network, self.features, self.logits, self.options = network, features, logits, options
+        self.learning = [*network.block.parameters(), *network.tokens.parameters(), *network.heads.parameters()]
+        self.steps = 0  # done
+        self.position = torch.zeros(1, dtype=torch.long, device=features.device)  # the same, for a recorded step
+        picks = torch.randint(len(features), (options.distillation_steps, options.distillation_batch))
+        self.picks = picks.to(features.device)
+        lr = recordable_rate(options.distillation_lr, features.device)
+        self.optimiser = torch.optim.Adam(self.learning, lr=lr, capturable=features.is_cuda, fused=True)
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint after a step needs: all else follows from images, teacher and seed."""
+        return {"learned": self.learning, "optimiser": self.optimiser.state_dict()}
+
+    @torch.no_grad()
+    def resume(self, halfway: Halfway) -> None:
+        """Stand where a checkpoint stood."""
+        for parameter, learned in zip(self.learning, halfway.state["learned"], strict=True):
+            parameter.copy_(learned)
+        restore_optimiser(self.optimiser, halfway.state["optimiser"])
+        self.steps = halfway.steps
+        self.position.fill_(halfway.steps)
+
+    def run(self, after_step: Callable[[], object]) -> None:
+        """All steps that are left."""
+        learned_before = [parameter.requires_grad for parameter in self.learning]
+        for parameter in self.learning:
+            parameter.requires_grad_(True)
+        with torch.no_grad():
+            masks = self.network.masks(0)
+        steps, lr = self.options.distillation_steps, self.options.distillation_lr
+        step = recorded(lambda: self.step(masks), [*self.learning, self.position], self.optimiser)
+        for number in range(self.steps, steps):
+            set_learning_rate(self.optimiser, lr * math.cos(math.pi / 2 * number / steps) ** 2)
+            step()
+            self.steps = number + 1
+            after_step()
+        for parameter, learns in zip(self.learning, learned_before, strict=True):
+            parameter.grad = None
+            parameter.requires_grad_(learns)
+
+    def step(self, masks: Masks) -> None:
+        """One batch of views."""
+        pick = self.picks.index_select(0, self.position % len(self.picks)).squeeze(0)  # recording tries more than all
+        student = fast_logits(self.network, [self.features[pick]], [masks])
+        self.optimiser.zero_grad()
+        divergence(self.logits[pick], student, self.options.temperature).backward()
+        self.optimiser.step()
+        self.position.add_(1)
+
+
+AfterStep = Callable[[Imitation], object]
+
+
+def divergence(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
+    """KL between the softmaxes over all classes, scaled so that gradients keep their size."""
+    wanted, given = ((logits.float() / temperature).log_softmax(dim=1) for logits in (teacher, student))
+    return functional.kl_div(given, wanted, reduction="batchmean", log_target=True) * temperature**2
