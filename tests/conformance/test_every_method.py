@@ -106,10 +106,12 @@ def place(record: dict[str, Any]) -> tuple[str, int | None, int | None]:
 def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(
     finished: FinishedRun, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Profiles are stopped at every single record, switches at four of them in the middle of the run."""
-    stops = [place(record) for record in finished.run.records()]
-    if request.node.callspec.params["finished"] in SWITCHES:
-        stops = stops[len(stops) // 2 - 1 :][:4]
+    """GCAB is stopped at every single record, others at every second, switches at three in the middle of the run."""
+    case, stops = request.node.callspec.params["finished"], [place(record) for record in finished.run.records()]
+    if case in SWITCHES:
+        stops = stops[len(stops) // 2 - 1 :][:3]
+    elif case.method != "gcab":
+        stops = stops[::2]
     left = list(stops)
 
     def stop_once(record: dict[str, Any]) -> None:

@@ -52,7 +52,7 @@ def test_the_example_of_the_documentation() -> None:
     images, labels, new_images, new_labels = pixels[early], digits[early], pixels[late], digits[late]
 
     assert "model.learn(new_images, new_labels)" in (gcab.classifier.learner.__doc__ or "")
-    model = ContinualClassifier(epochs=12, seed=1)
+    model = ContinualClassifier(epochs=3, seed=1)
     model.learn(images, labels)  # the first classes
     model.learn(new_images, new_labels)  # more classes; the first images are no longer needed
     chosen = test & (digits < 4)
