@@ -12,6 +12,8 @@ from gcab.methods.gcab import Gcab
 from gcab.model.referee import EYE, HEADS
 from gcab.model.triangle import symmetric
 
+pytestmark = pytest.mark.repeats
+
 FIRST = many(0, 1, count=12)
 LESSONS = {
     "one class": many(2, count=12),
