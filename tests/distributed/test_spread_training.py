@@ -1,6 +1,7 @@
 """Two processes compute what one does, and stay the same as each other bit for bit."""
 
 import json
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +21,16 @@ ROUNDING = {"anchors": 1e-2, "distillation": 1e-2}
 def shared_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of all runs of two processes, whose own checks have passed."""
     folder = tmp_path_factory.mktemp("shared")
-    for finished in ranks(RANKS, folder, module="helpers.spread_ranks"):
-        assert finished.returncode == 0, finished.stderr
+    finished = ranks(RANKS, folder, module="helpers.spread_ranks")
+    assert [rank.returncode for rank in finished] == [0] * RANKS, "\n".join(rank.stderr for rank in finished)
     return folder
+
+
+def test_a_rank_that_fails_is_heard_and_ends_the_others() -> None:
+    waiting, failed = ranks(RANKS, module="helpers.failing_rank")
+    assert failed.returncode == 1
+    assert "RuntimeError: before it has met the other" in failed.stderr
+    assert waiting.returncode == -signal.SIGKILL
 
 
 @pytest.mark.repeats

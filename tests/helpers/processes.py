@@ -2,9 +2,11 @@
 
 import json
 import os
+import select
 import socket
 import subprocess
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +53,7 @@ def torchrun(processes: int, *arguments: str | Path) -> subprocess.CompletedProc
 
 
 def ranks(processes: int, *arguments: str | Path, module: str = "gcab") -> list[subprocess.CompletedProcess[str]]:
-    """What a launcher's processes do and say, without one: nobody ends the others when one fails."""
+    """What a launcher's processes do and say, without one; as with one, the others are ended when one fails."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
     words, world = [str(argument) for argument in arguments], str(processes)
@@ -59,10 +61,26 @@ def ranks(processes: int, *arguments: str | Path, module: str = "gcab") -> list[
     for rank in map(str, range(processes)):
         place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world, **meeting}
         started.append(Program(words, None, {**unmeasured(), **place}, module=module))
-    said = [program.communicate(LIMIT) for program in started]
-    return [
-        subprocess.CompletedProcess(words, program.wait(), *texts) for program, texts in zip(started, said, strict=True)
-    ]
+    with ThreadPoolExecutor(2 * processes) as readers:
+        said = [[readers.submit(stream.read) for stream in (one.stdout, one.stderr)] for one in started]
+        end_together(started)
+    finished = []
+    for program, texts in zip(started, said, strict=True):
+        with program:
+            out, errors = (text.result() for text in texts)
+        finished.append(subprocess.CompletedProcess(words, program.wait(), out, errors))
+    return finished
+
+
+def end_together(programs: Sequence[Program]) -> None:
+    """Wait for all, and end those that are left when one fails: what they wait for may never come."""
+    left = list(programs)
+    while left:
+        ended = select.select([program.told for program in left], [], [], LIMIT)[0]
+        failed = not ended or any(program.wait() for program in left if program.told in ended)
+        left = [program for program in left if program.told not in ended]
+        for program in left if failed else ():
+            program.kill()
 
 
 def ranks_of(launcher: Program) -> list[int]:

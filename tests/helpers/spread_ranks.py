@@ -5,7 +5,9 @@
 
 import hashlib
 import json
+import os
 import sys
+import traceback
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -213,4 +215,8 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    try:
+        main(Path(sys.argv[1]))
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)  # at once: to leave the group in order may take the other rank, which waits for this one
