@@ -22,10 +22,11 @@ from gcab.data.tasks import Task, TaskImages, Watch, ignore
 from gcab.errors import GcabError, unknown
 from gcab.evaluation.metrics import ACCURACIES, results_from_records, summary, summary_of_part
 from gcab.fast.folded import FoldedDecoder
+from gcab.methods.distillation import softened_divergence
 from gcab.methods.gcab import Gcab, GcabOptions
 from gcab.methods.gcab_fast import GcabFast, GcabFastOptions, distill, fast_options
 from gcab.methods.method import Method, parameter_count, state_bytes
-from gcab.methods.one_pass import Halfway, Imitation, divergence
+from gcab.methods.one_pass import Halfway, Imitation
 from gcab.parallel.devices import suitable_threads
 from gcab.runs.assemble import load_method, save_method
 from gcab.runs.environment import environment, hardware
@@ -244,7 +245,7 @@ def imitation(teacher: Gcab, student: GcabFast, images: Tensor) -> float:
     heads = [method.heads(FoldedDecoder(method.network)) for method in (teacher, student)]
     device = teacher.network.gate_in.used.device
     wanted, given = (logits_of(teacher, images, device, decide) for decide in heads)
-    return float(divergence(wanted, given, temperature=1.0))
+    return float(softened_divergence(given, wanted, temperature=1.0))
 
 
 def departs(measured: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from gcab.fast.folded import fast_logits
 from gcab.fast.graphs import recordable_rate, recorded, restore_optimiser, set_learning_rate
+from gcab.methods.distillation import softened_divergence
 from gcab.model.network import GatedNetwork, Masks
 
 if TYPE_CHECKING:
@@ -77,15 +77,9 @@ class Imitation:
         pick = self.picks.index_select(0, self.position % len(self.picks)).squeeze(0)  # recording tries more than all
         student = fast_logits(self.network, [self.features[pick]], [masks])
         self.optimiser.zero_grad()
-        divergence(self.logits[pick], student, self.options.temperature).backward()
+        softened_divergence(student, self.logits[pick], self.options.temperature).backward()
         self.optimiser.step()
         self.position.add_(1)
 
 
 AfterStep = Callable[[Imitation], object]
-
-
-def divergence(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
-    """KL between the softmaxes over all classes, scaled so that gradients keep their size."""
-    wanted, given = ((logits.float() / temperature).log_softmax(dim=1) for logits in (teacher, student))
-    return functional.kl_div(given, wanted, reduction="batchmean", log_target=True) * temperature**2

@@ -37,6 +37,7 @@ from gcab.errors import GcabError
 from gcab.fast.folded import FoldedDecoder
 from gcab.fast.graphs import WARM_UP, unchanged
 from gcab.methods import gcab_fast, one_pass
+from gcab.methods.distillation import softened_divergence
 from gcab.methods.gcab import Gcab
 from gcab.methods.gcab_fast import (
     GcabFast,
@@ -48,7 +49,7 @@ from gcab.methods.gcab_fast import (
     start_head,
 )
 from gcab.methods.method import state_bytes
-from gcab.methods.one_pass import Halfway, Imitation, divergence
+from gcab.methods.one_pass import Halfway, Imitation
 from gcab.model.encoder import DropPath
 from gcab.model.heads import Head
 from gcab.runs.checkpoint import flatten, unflatten
@@ -135,7 +136,7 @@ def test_the_student_says_what_its_teacher_says(profile: str) -> None:
         student(profile, distillation_steps=1),
         student(profile, distillation_steps=600, views=16, distillation_lr=1e-2),
     )
-    far, near = (divergence(wanted, of_passes(fast, seen), temperature=1.0) for fast in (novice, expert))
+    far, near = (softened_divergence(of_passes(fast, seen), wanted, temperature=1.0) for fast in (novice, expert))
     assert near < 0.5 * far
     groups = [2, 3, 2] if profile == "extended" else [7]  # statistics help to tell tasks apart
     for given, asked in zip(of_passes(expert, seen).split(groups, 1), wanted.split(groups, 1), strict=True):
@@ -193,13 +194,15 @@ def test_a_student_goes_on_where_it_stopped(profile: str, monkeypatch: pytest.Mo
 
 def test_the_divergence_by_hand() -> None:
     wanted, given = torch.tensor([[0.5, 0.5]]).log(), torch.tensor([[0.9, 0.1]]).log()
-    assert divergence(wanted, given, 1.0) == pytest.approx(0.5 * math.log(0.5 / 0.9) + 0.5 * math.log(0.5 / 0.1))
-    assert divergence(wanted, wanted + 3, 1.0) == pytest.approx(0, abs=1e-7)  # logits are relative
+    assert softened_divergence(given, wanted, 1.0) == pytest.approx(
+        0.5 * math.log(0.5 / 0.9) + 0.5 * math.log(0.5 / 0.1)
+    )
+    assert softened_divergence(wanted + 3, wanted, 1.0) == pytest.approx(0, abs=1e-7)  # logits are relative
 
 
 def test_a_temperature_keeps_the_size_of_small_differences() -> None:
     wanted = torch.tensor([[0.01, -0.01]])
-    cold, hot = (divergence(wanted, -wanted, temperature) for temperature in (1.0, 10.0))
+    cold, hot = (softened_divergence(-wanted, wanted, temperature) for temperature in (1.0, 10.0))
     assert hot == pytest.approx(float(cold), rel=1e-2)
 
 
@@ -263,13 +266,13 @@ def test_imitation_asks_in_batches_at_the_temperature_of_the_options(monkeypatch
     asked: list[tuple[int, float]] = []
     rows: set[tuple[float, ...]] = set()
 
-    def look(wanted: Tensor, given: Tensor, temperature: float) -> Tensor:
+    def look(given: Tensor, wanted: Tensor, temperature: float) -> Tensor:
         asked.append((len(given), temperature))
         rows.update(map(tuple, wanted.tolist()))
-        return divergence(wanted, given, temperature)
+        return softened_divergence(given, wanted, temperature)
 
     monkeypatch.setattr(GcabFast, "rehearse", lambda *_: (1.0, 1.0))  # it imitates as well
-    monkeypatch.setattr(one_pass, "divergence", look)
+    monkeypatch.setattr(one_pass, "softened_divergence", look)
     student("extended", distillation_steps=20, distillation_batch=18, temperature=3.0, views=2)
     assert asked == [(18, 3.0)] * 20
     assert len(rows) > 36  # 24 images, two views of each: 360 draws hardly leave one of the 48 out
