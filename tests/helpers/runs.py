@@ -19,6 +19,7 @@ from gcab.data.scenario import Scenario, TaskStream
 from gcab.data.tasks import Task
 from gcab.methods.method import Method
 from gcab.methods.registry import methods
+from gcab.parallel.devices import suitable_threads
 from gcab.runs.environment import environment
 from gcab.runs.experiment import Data, Experiment, Observer
 from gcab.runs.folder import RunFolder
@@ -170,7 +171,8 @@ def finished_run(config: RunConfig, path: Path, observe: Observer | None = None)
     tasks = [list(task.names) for task in data.scenario.tasks]
     run = RunFolder.prepare(path, {**environment(), "format": 1, "config": to_dict(config), "tasks": tasks})
     experiment = Experiment(config, data, run, CPU, observe or ignore, checkpoint_seconds=1e9)
-    experiment.finish()
+    with suitable_threads(CPU, config.features_per_batch()):  # more add numbers up in another order
+        experiment.finish()
     return FinishedRun(config, data, run, experiment.method)
 
 
