@@ -17,6 +17,7 @@ from gcab.methods.registry import method_named
 from gcab.model.encoder import EncoderConfig
 from gcab.pretrained.source import describe
 from gcab.profiles import DEFAULT_PROFILE, PROFILES
+from gcab.sizes import Size, parse_size, pixels, sides, size_name
 from gcab.training.schedule import TrainingConfig
 
 Overrides = Mapping[str, Any]
@@ -64,8 +65,13 @@ class RunConfig:
             raise GcabError(f"encoder.width {encoder.width} is not a multiple of 8, which encoder.kind resnet18 needs.")
         if not convolutional and encoder.width % encoder.heads:
             raise GcabError(f"encoder.width {encoder.width} is not a multiple of encoder.heads {encoder.heads}.")
-        if not convolutional and (size < encoder.patch or size % encoder.patch):
-            raise GcabError(f"scenario.image_size {size} is not a multiple of encoder.patch {encoder.patch}.")
+        if min(sides(size)) < 1 or (not convolutional and any(side % encoder.patch for side in sides(size))):
+            raise GcabError(
+                f"scenario.image_size {size_name(size)} is not a multiple of encoder.patch {encoder.patch}: change one."
+            )
+        if isinstance(size, tuple) and (encoder.kind == "pretrained" or method_named(self.method).square):
+            what = f"the method {self.method}" if method_named(self.method).square else "a pretrained encoder"
+            raise GcabError(f"{what} needs square images, not {pixels(size)}: give scenario.image_size one number.")
         if not 0 <= self.scenario.validation < 1:
             raise GcabError(f"scenario.validation is {self.scenario.validation}: give a share from 0 to below 1.")
         if self.scenario.tasks < 1:
@@ -160,6 +166,8 @@ def parse(key: str, kind: Any, text: str) -> Any:
             raise unknown(f"value for {key}", text, get_args(kind))
         return text
     try:
+        if kind == Size:
+            return parse_size(text)
         if kind is bool:
             return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[text.lower()]
         if get_origin(kind) is tuple:
@@ -175,6 +183,8 @@ def describe_type(kind: Any) -> str:
         return " | ".join(map(str, get_args(kind)))
     if get_origin(kind) is tuple:
         return "whole numbers with commas between"
+    if kind == Size:
+        return "pixels, or height x width as 48x96"
     return {bool: "true or false", int: "a whole number", float: "a number"}.get(kind, "text")
 
 
@@ -196,6 +206,8 @@ def fits(value: Any, kind: Any) -> bool:
     """Whether a stored value is of a setting's type."""
     if get_origin(kind) is Literal:
         return value in get_args(kind)
+    if kind == Size:
+        return fits(value, int) or (isinstance(value, tuple) and len(value) == 2 and fits(value, tuple[int, int]))
     if get_origin(kind) is tuple:
         return isinstance(value, tuple) and all(fits(item, int) for item in value)
     if kind is float:

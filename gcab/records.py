@@ -222,7 +222,7 @@ class ModelRecord(FileRecord):
 
     config: Settings
     tasks: list[list[str]]
-    image_size: Count
+    image_size: Count | list[Count]  # of a side, or height and width
     mean: list[float]
     std: list[Positive]
     mirrors: NotRequired[bool]  # as the first task decided; without it, as `augment.flip` of the last one
@@ -312,7 +312,7 @@ def flaws(value: Any, kind: Any, place: str = "") -> Iterator[str]:
     if kind is Any or (value is None and type(None) in inner):
         return
     if origin in (Union, UnionType):
-        if not any(is_plain(value, other) for other in inner):
+        if all(any(flaws(value, other)) for other in inner):
             yield from flaws(value, inner[0], place)
     elif origin is Literal:
         if value not in inner:

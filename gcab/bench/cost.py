@@ -11,6 +11,7 @@ from gcab.config import RunConfig
 from gcab.data.tasks import Task
 from gcab.methods.method import Method, parameter_count
 from gcab.runs.assemble import build_method
+from gcab.sizes import Size, sides
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,9 @@ def meta_method(config: RunConfig, tasks: tuple[Task, ...]) -> Method:
     return method.eval()
 
 
-def count_macs(method: Method, image_size: int) -> tuple[int, int]:
+def count_macs(method: Method, image_size: Size) -> tuple[int, int]:
     """MACs per image of (the encoder alone, a whole prediction), on meta tensors, where attention counts."""
-    images = torch.empty(1, 3, image_size, image_size, device="meta")
+    images = torch.empty(1, 3, *sides(image_size), device="meta")
     counts = []
     for function in (method.features, method.predictor()):
         with torch.no_grad(), FlopCounterMode(display=False) as counter:

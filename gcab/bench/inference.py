@@ -15,6 +15,7 @@ from gcab.fast.inference import fast_predictor
 from gcab.methods.gcab import Gcab
 from gcab.methods.method import Method
 from gcab.seeds import generator
+from gcab.sizes import Size, sides
 
 TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2}
 
@@ -30,7 +31,7 @@ def time_inference(work: Workload, say: Say) -> list[Row]:
         for batch in work.batches:
             say(f"inference, tasks learned {tasks}, batch {batch}")
             random = generator(work.config.seed, "bench", batch)
-            images = torch.randn(batch, 3, size, size, generator=random).to(work.device)
+            images = torch.randn(batch, 3, *sides(size), generator=random).to(work.device)
             for part, ways in parts_of(method, images).items():
                 recorded = recorded_ways(work, method, images) if part == "whole" else {}
                 timed = time_part(work, ways, recorded, batch)
@@ -111,6 +112,6 @@ def count(work: Workload) -> list[Row]:
 
 
 @torch.no_grad()
-def reference_macs(method: Method, size: int) -> int:
-    images = torch.empty(1, 3, size, size, device="meta")
+def reference_macs(method: Method, size: Size) -> int:
+    images = torch.empty(1, 3, *sides(size), device="meta")
     return flops_of(lambda: method.predict(images)) // 2

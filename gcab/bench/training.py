@@ -15,6 +15,7 @@ from gcab.data.tasks import Batch, Progress, Task
 from gcab.fast.graphs import unchanged
 from gcab.methods.method import Method
 from gcab.seeds import generator, seeded
+from gcab.sizes import sides
 from gcab.training.feed import Feed
 from gcab.training.recorded import RecordedSteps
 from gcab.training.schedule import make_optimiser
@@ -87,7 +88,7 @@ def step_flops(config: RunConfig, tasks: int) -> int:
     method, size, batch_size = meta_method(config, learned), config.scenario.image_size, config.training.batch_size
     method.begin_task(learned[-1])
     with torch.device("meta"):
-        images, labels = torch.empty(batch_size, 3, size, size), torch.empty(batch_size, dtype=torch.long)
+        images, labels = torch.empty(batch_size, 3, *sides(size)), torch.empty(batch_size, dtype=torch.long)
         progress = Progress(torch.zeros(()), 1)
 
     def train() -> None:

@@ -14,6 +14,7 @@ from gcab.methods.gcab import Gcab
 from gcab.methods.method import Method, grow
 from gcab.runs.assemble import build_method
 from gcab.seeds import generator
+from gcab.sizes import sides
 from gcab.training.trainer import finish
 
 SCENARIO = "cifar100/10"
@@ -77,7 +78,7 @@ def tasks_of(count: int) -> tuple[Task, ...]:
 def random_images(config: RunConfig, task: Task, count: int) -> TaskImages:
     """Noise, equally many images of each class."""
     size, random = config.scenario.image_size, generator(config.seed, "bench", task.index)
-    images = torch.randint(0, 256, (count, 3, size, size), dtype=torch.uint8, generator=random)
+    images = torch.randint(0, 256, (count, 3, *sides(size)), dtype=torch.uint8, generator=random)
     return TaskImages(images, task.first + torch.arange(count) % task.classes)
 
 

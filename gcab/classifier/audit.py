@@ -1,5 +1,6 @@
 """What a model folder holds, tensor by tensor and file by file, so that anyone can see that no image is among it."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from gcab.classifier.model_folder import KEEP, ModelFolder, number_of
 from gcab.data.archive import IMAGE_SUFFIXES
 from gcab.methods.method import Method
 from gcab.runs.assemble import load_method
+from gcab.sizes import sides
 
 FEW = 3  # photos of a class, below which its mean and its sums are almost those photos' own features
 UNKNOWN = "unknown: gcab has no use for it"
@@ -95,7 +97,7 @@ def audit(path: str | Path) -> Audit:
 def sum_up(file: Path, method: Method) -> Beside:
     """What a file of tensors beside the current generation holds; empty places for images do not count."""
     tensors = safetensors.torch.load(file.read_bytes()).values()
-    pixels = 3 * method.setting.image_size**2
+    pixels = 3 * math.prod(sides(method.setting.image_size))
     images = [value.reshape(-1, pixels).any(dim=1).sum() for value in tensors if looks_like_images(value, method)]
     words = "of a lesson or distillation not yet ended" if file.parent.name == "work" else "kept for undo"
     return Beside(words, len(tensors), sum(value.nbytes for value in tensors), int(sum(images)))
@@ -142,8 +144,7 @@ def stored_images(method: Method) -> int:
 
 
 def looks_like_images(value: Tensor, method: Method) -> bool:
-    side = method.setting.image_size
-    return value.dtype == torch.uint8 and value.shape[-3:] == (3, side, side)
+    return value.dtype == torch.uint8 and value.shape[-3:] == (3, *sides(method.setting.image_size))
 
 
 def belongs(name: Path) -> bool:

@@ -52,6 +52,7 @@ from gcab.methods.registry import method_named
 from gcab.model.remembered import remember
 from gcab.parallel.devices import choose_device
 from gcab.runs.assemble import build_method
+from gcab.sizes import Size
 from gcab.training.trainer import DivergedError, Epoch
 
 Labels = Sequence[Label] | np.ndarray[Any, Any] | Tensor
@@ -67,17 +68,18 @@ class ContinualClassifier(Classifier, ScikitHabits):
         method: str | None = None,
         *,
         encoder: str = "tiny",
-        image_size: int | None = None,
+        image_size: Size | None = None,
         recipe: str = "plain",
         epochs: int | None = None,
         seed: int = 1,
         device: str = "auto",
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        """`image_size` None: chosen from the first images; `settings`: any setting of `gcab train`, by dotted key.
+        """`image_size`: pixels a side, or height and width; None: a square that suits the first images.
 
         `encoder` is tiny, small or paper, or pretrained: a folder of the transformers library, an ONNX file or a name
         on Hugging Face's hub. `method` None: gcab, or frozen for a pretrained encoder.
+        `settings` are any of `gcab train`, by dotted key.
         The recipe `plain` shows every image as it is, for 40 epochs; `photos` cuts, mirrors and recolours, for 500.
         """
         super().__init__(None, choose_device(device))
@@ -116,8 +118,8 @@ class ContinualClassifier(Classifier, ScikitHabits):
         return self._config
 
     @property
-    def image_size(self) -> int:
-        """The side, in pixels, that every image is brought to."""
+    def image_size(self) -> Size:
+        """The side in pixels, or height and width, that every image is brought to."""
         if not self._sized:
             raise GcabError("the size of the images is not known yet: it follows from the first that are learned.")
         return self._config.scenario.image_size
@@ -126,7 +128,7 @@ class ContinualClassifier(Classifier, ScikitHabits):
         self,
         *,
         encoder: str | None = None,
-        image_size: int | None = None,
+        image_size: Size | None = None,
         recipe: str | None = None,
         epochs: int | None = None,
         seed: int | None = None,

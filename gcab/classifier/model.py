@@ -24,6 +24,7 @@ from gcab.methods.method import Method
 from gcab.parallel.devices import choose_device
 from gcab.runs.assemble import load_method, save_method
 from gcab.runs.model import digest_of
+from gcab.sizes import Size
 
 Label = str | int
 T = TypeVar("T", Change, "Taught")
@@ -153,7 +154,7 @@ class Classifier:
         return self.known.config
 
     @property
-    def image_size(self) -> int:
+    def image_size(self) -> Size:
         """The side, in pixels, that every image is brought to."""
         return self.config.scenario.image_size
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from gcab.data.arrays import SAMPLE, short_side
 from gcab.data.decode import read_image
 from gcab.errors import GcabError
+from gcab.sizes import Size
 
 NAMED = 5  # unreadable photos that a sentence names
 
@@ -25,7 +26,7 @@ NAMED = 5  # unreadable photos that a sentence names
 class Photos:
     """The photos of a lesson in memory."""
 
-    pixels: Tensor  # (n, 3, size, size) bytes
+    pixels: Tensor  # (n, 3, height, width) bytes
     labels: list[str]
     unreadable: tuple[str, ...]  # a sentence for each that is left out
     files: tuple[Path, ...] = ()  # where the pixels are from
@@ -42,7 +43,7 @@ class Photos:
         cls,
         files: Sequence[Path],
         names: Sequence[str],
-        size: int,
+        size: Size,
         skip_unreadable: bool,
         watch: Callable[[int], None] = lambda _: None,
     ) -> "Photos":

@@ -12,6 +12,7 @@ from gcab.classifier.model_folder import ModelFolder
 from gcab.classifier.photos import Photos
 from gcab.classifier.teaching import HELD_OUT, Wishes, files_of, new_learner, require_others, stored_learner
 from gcab.config import RunConfig
+from gcab.sizes import Size
 
 TRIED = 8  # photos of each class that tell how long all would take
 
@@ -27,7 +28,7 @@ class Plan:
     photos: dict[str, int]  # of each class
     held_out: int
     skipped: tuple[str, ...]  # a sentence for each photo that cannot be read
-    image_size: int
+    image_size: Size
     mirrors: bool  # an image and its mirror image would count as the same
     method: str
     epochs: int  # at most

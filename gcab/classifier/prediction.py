@@ -23,6 +23,7 @@ from gcab.classifier.model import Classifier, Label
 from gcab.data.decode import read_image
 from gcab.errors import GcabError
 from gcab.fast.inference import check_views
+from gcab.sizes import Size
 
 BATCH = 64
 TOP = 3
@@ -87,8 +88,8 @@ def _predictions(model: Classifier, photos: Iterator[Photo], batch: int, judge_a
         pool.shutdown(cancel_futures=True)
 
 
-def decode(photo: Photo, size: int) -> Tensor:
-    """(3, size, size) bytes."""
+def decode(photo: Photo, size: Size) -> Tensor:
+    """(3, height, width) bytes."""
     if isinstance(photo.source, GcabError):
         raise photo.source
     if isinstance(photo.source, bytes):
@@ -110,7 +111,7 @@ def answers(decoding: Decoding, judge_all: Judge) -> Iterator[Prediction]:
 
 
 def judge(model: Classifier, images: Tensor, top: int, precision: Precision, views: int = 1) -> list[Judgement]:
-    """For each of (n, 3, size, size) bytes the most probable classes and the unknown score."""
+    """For each of (n, 3, height, width) bytes the most probable classes and the unknown score."""
     try:
         with torch.autocast(model.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
             logits = model.logits(images, views)

@@ -1,5 +1,6 @@
 """Settings for models in use, which are given photos and no scenario: how large a network, and how it is trained."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -9,6 +10,7 @@ from gcab.errors import GcabError, unknown
 from gcab.methods.registry import method_named
 from gcab.model.eye import SHARP_SIDE, SIDE
 from gcab.pretrained.source import describe, names_encoder
+from gcab.sizes import Size, pixels, sides, simplest, size_name
 
 Settings = Mapping[str, Any]
 ENCODERS: Mapping[str, Settings] = {
@@ -38,6 +40,7 @@ RECIPES: Mapping[str, Settings] = {
     },
 }
 SMALLEST, LARGEST = 8, 384  # pixels a side of the images of a model
+PATCHES, MOST_PATCHES = 64, 256  # that an image is cut into: about, and at most
 USUAL_SIZE = 64  # to check settings with before images have been seen
 LARGEST_PADDED = 32  # pixels: below this, `photos` shifts images by a few pixels, as is usual for CIFAR
 IMITATION = ("options.distillation_", "options.temperature", "options.views")  # how GCAB-Fast learns from its passes
@@ -45,20 +48,40 @@ FREE = ("training.", "augment.", "seed", *IMITATION)  # what may differ from tas
 
 
 def first_config(
-    method: str, encoder: str, recipe: str, epochs: int | None, seed: int, settings: Settings, size: int
+    method: str, encoder: str, recipe: str, epochs: int | None, seed: int, settings: Settings, size: Size
 ) -> RunConfig:
-    """The configuration of a model that has learned nothing yet: 8 x 8 patches (4 x 4 for the smallest images)."""
+    """The configuration of a model that has learned nothing yet."""
     refuse_derived(settings)
-    if not SMALLEST <= size <= LARGEST or (size % 8 and size != own_size(encoder)):
-        raise GcabError(f"image_size is {size}: give a multiple of 8 from {SMALLEST} to {LARGEST}.")
-    place = {"scenario.image_size": size, "encoder.patch": 2 if size == 8 else size // 8}
-    side = SHARP_SIDE if size >= SHARP_SIDE else SIDE
+    size = simplest(*sides(size))
+    allowed = range(SMALLEST, LARGEST + 1, 8)
+    if any(side not in allowed for side in sides(size)) and size != own_size(encoder):
+        raise GcabError(
+            f"image_size is {size_name(size)}: give a multiple of 8 from {SMALLEST} to {LARGEST}, or two as 48x96."
+        )
+    place = {"scenario.image_size": size, "encoder.patch": patch_for(size)}
+    side = SHARP_SIDE if math.prod(sides(size)) >= SHARP_SIDE**2 else SIDE
     wished = {"trial": True, "side": side, "eye_side": side}
     known = {field.name for field in fields(method_named(method).Options)}
     own = {f"options.{name}": value for name, value in wished.items() if name in known}
     given = {**training(recipe, epochs, size), **encoder_settings(encoder, method), **own}
     changes = {**given, **settings, **place}
     return resolve("folder/1", method, seed=seed, changes=changes)
+
+
+def patch_for(size: Size) -> int:
+    """Pixels a side of the patches that come nearest to 8 x 8 of them; those of the smallest images have 2."""
+    height, width = sides(size)
+    common = math.gcd(height, width)
+    whole = [side for side in range(2, common + 1) if common % side == 0]
+    best = min(whole, key=lambda side: abs(math.log(height * width / side**2 / PATCHES)))
+    if height * width > MOST_PATCHES * best**2:
+        unit = 8 * round(max(height, width) / 64)
+        other = "x".join(str(max(1, round(side / unit)) * unit) for side in (height, width))
+        raise GcabError(
+            f"images of {pixels(size)} would be cut into {height * width // best**2} patches of {best} x {best}, their "
+            f"largest common divisor: give sides with a larger one, such as {other}."
+        )
+    return best
 
 
 def settings_for(config: RunConfig) -> dict[str, Any]:
@@ -80,13 +103,13 @@ def next_config(
     epochs: int | None = None,
     seed: int | None = None,
     settings: Settings | None = None,
-    size: int | None = None,
+    size: Size | None = None,
 ) -> RunConfig:
     """The configuration of a model's next task: what is not given stays, what the first task fixed cannot change."""
     now = config.scenario.image_size
     refuse_derived(settings or {})
-    if size is not None and size != now:
-        raise GcabError(f"the images of this model are {now} pixels wide since its first task: leave the size out.")
+    if size is not None and sides(size) != sides(now):
+        raise GcabError(f"the images of this model have {pixels(now)} since its first task: leave the size out.")
     shape = encoder_settings(encoder, config.method) if encoder else {}
     changes = {**shape, **training(recipe, epochs, now), **(settings or {})}
     if seed is not None:
@@ -122,10 +145,10 @@ def encoder_settings(encoder: str, method: str) -> dict[str, Any]:
     return {"encoder.kind": "pretrained", "encoder.weights": encoder, **still}
 
 
-def training(recipe: str | None, epochs: int | None, size: int) -> dict[str, Any]:
+def training(recipe: str | None, epochs: int | None, size: Size) -> dict[str, Any]:
     """The settings of a recipe for images of this size, and its length where it is given."""
     changes = chosen("recipe", recipe, RECIPES) if recipe else {}
-    if changes.get("augment.crop") == "resized" and size <= LARGEST_PADDED:
+    if changes.get("augment.crop") == "resized" and max(sides(size)) <= LARGEST_PADDED:
         changes["augment.crop"] = "pad"
     if epochs is not None:
         changes["training.epochs"] = epochs

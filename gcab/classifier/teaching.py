@@ -31,6 +31,7 @@ from gcab.errors import GcabError
 from gcab.pretrained.source import describe
 from gcab.runs.assemble import pretrained_encoder
 from gcab.runs.model import require_sound
+from gcab.sizes import Size
 from gcab.training.trainer import Epoch
 
 HELD_OUT = 0.2
@@ -46,7 +47,7 @@ class Wishes(TypedDict, total=False):
 
     method: str | None  # gcab; with a pretrained encoder frozen
     encoder: str | None  # tiny; or a pretrained one: a folder, an ONNX file or a name
-    size: int | None  # one that suits the photos
+    size: Size | None  # one that suits the photos
     recipe: str | None  # plain
     epochs: int | None  # the recipe's
     seed: int | None  # 1

@@ -17,6 +17,7 @@ from gcab.classifier.model import Classifier
 from gcab.classifier.unsure import SHOWN, least_sure
 from gcab.data.decode import read_image
 from gcab.errors import GcabError
+from gcab.sizes import Size
 
 BATCH = 64
 
@@ -61,7 +62,7 @@ def measure(
 Part = list[tuple[Path, str, Tensor]]
 
 
-def batches(files: Sequence[Path], names: Sequence[str], size: int, skipped: list[str]) -> Iterator[tuple[int, Part]]:
+def batches(files: Sequence[Path], names: Sequence[str], size: Size, skipped: list[str]) -> Iterator[tuple[int, Part]]:
     """Photos as bytes, a few at a time, with how many are done; a sentence for each that cannot be read is noted."""
 
     def read(file: Path) -> Tensor | str:

@@ -13,6 +13,7 @@ from gcab.data.scenario import Scenario
 from gcab.errors import GcabError
 from gcab.methods.registry import method_named
 from gcab.runs.experiment import load_data
+from gcab.sizes import Size, size_name
 
 
 def show(config: RunConfig, root: Path | None, device: torch.device, console: Console) -> None:
@@ -27,8 +28,8 @@ def show(config: RunConfig, root: Path | None, device: torch.device, console: Co
         scenario = Scenario.build(config.scenario, config.seed, [f"class {label}" for label in range(info.classes)])
     else:
         raise GcabError(f"the classes of {info.name} are known only from its images: give --data DIR.")
-    for key, _, value in leaves(config):
-        console.print(f"{key} = {value}", highlight=False, markup=False)
+    for key, kind, value in leaves(config):
+        console.print(f"{key} = {size_name(value) if kind == Size else value}", highlight=False, markup=False)
     for task in scenario.tasks:
         images = f", {counts[task.index]} training images" if counts else ""
         console.print(

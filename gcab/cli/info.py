@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from gcab.cli.verbs import AddVerb, counted, require_model, say, say_table
+from gcab.sizes import pixels
 
 
 def register(verb: AddVerb) -> None:
@@ -56,7 +57,7 @@ def show_overview(facts: dict[str, Any], console: Console) -> None:
     )
     size = facts["image_size"]
     known_classes = f"{counted(facts['classes'], 'class')} in {counted(len(facts['tasks']), 'task')}"
-    say(console, f"{known_classes}; images {size} x {size} pixels; {network}")
+    say(console, f"{known_classes}; images {pixels(size)}; {network}")
     if facts["mirrors"]:
         say(console, "an image and its mirror image count as the same")
     if pretrained is not None:

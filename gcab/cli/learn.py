@@ -9,6 +9,7 @@ from rich.console import Console
 
 from gcab.cli.verbs import AddVerb, add_formats, add_keep, counted, say, settings_of
 from gcab.data.labels import require_folder
+from gcab.sizes import Size, parse_size, pixels
 
 if TYPE_CHECKING:
     from gcab.classifier.plan import Plan
@@ -52,7 +53,10 @@ def register(verb: AddVerb) -> None:
         help="tiny (CPU, seconds), small or paper, or a pretrained one, see below; fixed by the first task (tiny)",
     )
     learn.add_argument(
-        "--size", type=int, metavar="N", help="pixels, a multiple of 8 from 8 to 384; fixed as well (from the photos)"
+        "--size",
+        type=image_size,
+        metavar="N|HxW",
+        help="pixels, a multiple of 8 from 8 to 384, or height x width; fixed as well (from the photos)",
     )
     learn.add_argument("--recipe", metavar="NAME", help="plain or photos, see below (as before, at first plain)")
     learn.add_argument("--epochs", type=int, metavar="N", help="at most this many (as before, at first the recipe's)")
@@ -90,6 +94,14 @@ def register(verb: AddVerb) -> None:
     learn.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="change any setting of 'gcab train'"
     )
+
+
+def image_size(text: str) -> Size:
+    """Pixels a side, or height and width."""
+    try:
+        return parse_size(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is no size: give pixels, or height x width as 48x96") from None
 
 
 def learn_verb(verb: argparse.Namespace, console: Console) -> None:
@@ -175,6 +187,6 @@ def show_plan(found: "Plan", as_json: bool, console: Console) -> None:
     epochs = f", at most {found.epochs} epochs" if found.epochs else ""
     say(
         console,
-        f"{found.method}, {found.image_size} x {found.image_size} pixels{epochs}, on {found.device}: "
+        f"{found.method}, {pixels(found.image_size)}{epochs}, on {found.device}: "
         f"about {duration(found.estimated_seconds)} or less; nothing was written",
     )

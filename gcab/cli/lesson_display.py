@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.progress import TextColumn
 
 from gcab.cli.verbs import counted
+from gcab.sizes import pixels
 from gcab.terminal import Display
 
 
@@ -42,7 +43,7 @@ class LessonDisplay(Display):
         count = counted(new, "class")
         self.say(
             f"{self.title}  learning {subjects([count] if new else [], event['again'])} "
-            f"from {counted(event['images'], 'photo')} ({held_out} held out), {size} x {size} pixels, "
+            f"from {counted(event['images'], 'photo')} ({held_out} held out), {pixels(size)}, "
             f"on {event['device']}: "
             f"about {duration(event['estimated_seconds'])}" + (f" or less for {epochs} epochs" if epochs else "")
         )

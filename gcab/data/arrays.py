@@ -13,6 +13,7 @@ from torch import Tensor
 
 from gcab.data.decode import from_pil, image_dimensions, read_image, resized
 from gcab.errors import GcabError
+from gcab.sizes import Size
 
 SIZES = (8, 16, 32, 64)  # pixels; the eye sees at 16 or 32, to which these shrink evenly; larger ones gained nothing
 SAMPLE = 25  # images that decide on a size
@@ -35,11 +36,11 @@ def as_batch(images: Images) -> np.ndarray[Any, Any] | Sequence[Any]:
     return images
 
 
-def as_images(images: Images, size: int) -> Tensor:
-    """(n, 3, size, size) uint8 from an array of a batch or a sequence of PIL images, arrays or files."""
+def as_images(images: Images, size: Size) -> Tensor:
+    """(n, 3, height, width) uint8 from an array of a batch or a sequence of PIL images, arrays or files."""
     batch = as_batch(images)
     if isinstance(batch, np.ndarray) and batch.dtype.kind not in "OU":
-        return resized(torch.from_numpy(np.ascontiguousarray(_square(_channels_first(batch)))), size)
+        return resized(torch.from_numpy(np.ascontiguousarray(_channels_first(batch))), size)
     return torch.stack([_one(image, index, size) for index, image in enumerate(batch)])
 
 
@@ -63,7 +64,7 @@ def suitable_size(side: int) -> int:
     return min(SIZES, key=lambda size: abs(math.log(size / max(1, side))))
 
 
-def _one(image: Any, index: int, size: int) -> Tensor:
+def _one(image: Any, index: int, size: Size) -> Tensor:
     if isinstance(image, Image.Image):
         return from_pil(image, size)
     if isinstance(image, str | Path):
@@ -108,11 +109,3 @@ def _levels(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if array.min() < 0 or array.max() > 255:
         raise GcabError("images of whole numbers must lie between 0 and 255.")
     return array
-
-
-def _square(batch: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The central square of every image."""
-    height, width = batch.shape[2:]
-    side = min(height, width)
-    top, left = (height - side) // 2, (width - side) // 2
-    return batch[:, :, top : top + side, left : left + side]

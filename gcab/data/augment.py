@@ -135,12 +135,15 @@ def _same_for_all(batch: int, values: tuple[int, ...], like: Tensor) -> Tensor:
 
 
 def _draw_resized_box(batch: int, height: int, width: int, generator: torch.Generator) -> Tensor:
-    """Pick 8 to 100 % of the area at a ratio of 3:4 to 4:3: the first try of ten that fits."""
+    """Pick 8 to 100 % of the area: the first try of ten that fits, else all of it.
+
+    Its ratio is 3:4 to 4:3 of the image's own, which it is stretched to: what is tested is not stretched.
+    """
     tries, ratios = 10, (3 / 4, 4 / 3)
     draws = torch.rand(4, batch, tries, generator=generator, device=generator.device).double()
     size, shape, corner = draws[0], draws[1], draws[2:].permute(1, 2, 0)
     area = height * width * (0.08 + 0.92 * size)  # (B, tries)
-    log_ratio = math.log(ratios[0]) + math.log(ratios[1] / ratios[0]) * shape
+    log_ratio = math.log(width / height) + math.log(ratios[0]) + math.log(ratios[1] / ratios[0]) * shape
     sides = torch.stack([area / log_ratio.exp(), area * log_ratio.exp()], 2).sqrt().round().clamp(min=1)
     room = torch.stack([height - sides[..., 0], width - sides[..., 1]], 2)
     fits = (room >= 0).all(2)
@@ -148,12 +151,7 @@ def _draw_resized_box(batch: int, height: int, width: int, generator: torch.Gene
     boxes = torch.cat([offset, sides], 2)  # (B, tries, 4)
     first = fits.int().argmax(1)[:, None, None].expand(-1, 1, 4)
     box = boxes.gather(1, first)[:, 0].long()
-
-    middle_height = min(height, round(width / ratios[0]))
-    middle_width = min(width, round(height * ratios[1]))
-    corner_of_middle = (height - middle_height) // 2, (width - middle_width) // 2
-    middle = _same_for_all(batch, (*corner_of_middle, middle_height, middle_width), box)
-    return torch.where(fits.any(1, keepdim=True), box, middle)
+    return torch.where(fits.any(1, keepdim=True), box, _same_for_all(batch, (0, 0, height, width), box))
 
 
 def _target_columns(flipped: Tensor, width: int) -> Tensor:

@@ -30,6 +30,7 @@ from gcab.data.archive import File
 from gcab.data.decode import Progress, decode_many
 from gcab.data.decoders import decode_blocks
 from gcab.errors import GcabError
+from gcab.sizes import Size, sides
 
 FORMAT = "2"  # raise when decoding changes, or old caches would hide it
 FOLDER = ".gcab-cache"
@@ -51,8 +52,8 @@ def watched(progress: Progress) -> Iterator[None]:
         watching.reset(token)
 
 
-def decoded(files: Sequence[File], size: int, name: str, root: Path) -> Tensor:
-    """Images of a data set in `root` as (n, 3, size, size) bytes, from the cache of this name if there is one."""
+def decoded(files: Sequence[File], size: Size, name: str, root: Path) -> Tensor:
+    """Images of a data set in `root` as (n, 3, height, width) bytes, from the cache of this name if there is one."""
     chosen = os.environ.get(ELSEWHERE)
     folder = Path(chosen) if chosen else root / FOLDER
     cache = Cache(folder / name, len(files), size)
@@ -96,9 +97,10 @@ def stamps(root: Path, files: Sequence[Path]) -> Iterator[str]:
 class Cache:
     """The decoded images of one split at one size."""
 
-    def __init__(self, stem: Path, count: int, size: int) -> None:
+    def __init__(self, stem: Path, count: int, size: Size) -> None:
         self.images, self.part, self.journal = (stem.with_name(stem.name + end) for end in (".images", ".part", ".log"))
-        self.shape, self.image_bytes = (count, 3, size, size), 3 * size**2
+        self.shape = (count, 3, *sides(size))
+        self.image_bytes = math.prod(self.shape[1:])
         self.bytes, self.size = count * self.image_bytes, size
         per_block = max(1, BLOCK // self.image_bytes)
         self.blocks = [range(first, min(first + per_block, count)) for first in range(0, count, per_block)]

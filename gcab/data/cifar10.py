@@ -5,6 +5,7 @@ from pathlib import Path
 from gcab.data.cifar_files import Release, image_set, read_table, release_folder
 from gcab.data.dataset import Dataset
 from gcab.data.images import ImageSet, Split
+from gcab.sizes import Size
 
 FOLDER = "cifar-10-batches-py"
 TRAIN = tuple(f"data_batch_{number}" for number in range(1, 6))
@@ -23,7 +24,7 @@ PUBLISHED = Release(
 )
 
 
-def load(root: Path | None, split: Split, size: int, release: Release = PUBLISHED) -> ImageSet:
+def load(root: Path | None, split: Split, size: Size, release: Release = PUBLISHED) -> ImageSet:
     """Read one split from `root`, after fetching the archive into it where the files are missing."""
     folder = release_folder(root, "cifar10", FOLDER, "cifar-10-python.tar.gz", release)
     names = TRAIN if split == "train" else ("test_batch",)

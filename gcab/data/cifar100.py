@@ -5,6 +5,7 @@ from pathlib import Path
 from gcab.data.cifar_files import Release, image_set, read_table, release_folder
 from gcab.data.dataset import Dataset
 from gcab.data.images import ImageSet, Split
+from gcab.sizes import Size
 
 FOLDER = "cifar-100-python"
 # The authors' class order 1.
@@ -27,7 +28,7 @@ PUBLISHED = Release(
 )
 
 
-def load(root: Path | None, split: Split, size: int, release: Release = PUBLISHED) -> ImageSet:
+def load(root: Path | None, split: Split, size: Size, release: Release = PUBLISHED) -> ImageSet:
     """Read one split from `root`, after fetching the archive into it where the files are missing."""
     folder = release_folder(root, "cifar100", FOLDER, "cifar-100-python.tar.gz", release)
     content = read_table(folder / split, release.files[split])

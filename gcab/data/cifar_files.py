@@ -16,6 +16,7 @@ from gcab.data.archive import download, given_root, md5_of, unpack
 from gcab.data.decode import resized
 from gcab.data.images import ImageSet
 from gcab.errors import GcabError
+from gcab.sizes import Size
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def image_set(
     labels_in: bytes,
     meta: Mapping[bytes, Any],
     names_in: bytes,
-    size: int,
+    size: Size,
     complaint: str,
 ) -> ImageSet:
     """The images of some tables (n, 3072), channels first, at a size; `complaint` begins the sentence that refuses."""

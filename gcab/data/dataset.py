@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gcab.data.images import ImageSet, Split
+from gcab.sizes import Size
 
 Colour = tuple[float, float, float]
 IMAGENET_MEAN: Colour = (0.485, 0.456, 0.406)
@@ -25,7 +26,7 @@ class Dataset:
     crop: Literal["pad", "resized", "none"]
     flip: bool
     needs_root: bool
-    load: Callable[[Path | None, Split, int], ImageSet]
+    load: Callable[[Path | None, Split, Size], ImageSet]
     tasks: tuple[int, ...] = ()  # numbers of tasks that are usual
     order: tuple[int, ...] | None = None  # the authors' class order, where it is known
     preset: Mapping[str, Any] = field(default_factory=dict)  # settings that suit it, by dotted key

@@ -1,4 +1,4 @@
-"""From picture files of any size and kind to square colour bytes as tensors, with a clear sentence for every bad file.
+"""From picture files of any size and kind to colour bytes of one size, with a clear sentence for every bad file.
 
 What happens to a picture on its way stands in `gcab.data.pictures`.
 """
@@ -19,18 +19,19 @@ from gcab.data.archive import File
 from gcab.data.containers.contents import Bounds, TooLargeError
 from gcab.data.containers.exif import ORIENTATION
 from gcab.data.images import ImageSet
-from gcab.data.pictures import TURNS, damaged, enough_for, examine, read_square, to_square
+from gcab.data.pictures import TURNS, brought_to, damaged, enough_for, examine, read_picture
 from gcab.errors import GcabError
+from gcab.sizes import Size, covered, sides
 
 BOUNDS = Bounds()  # of a person's own files
 
 Progress = Callable[[int, int], None]  # (done, total)
 
 
-def read_image(source: Path | IO[bytes], size: int, name: str | None = None) -> Tensor:
-    """One image file as (3, size, size) bytes."""
+def read_image(source: Path | IO[bytes], size: Size, name: str | None = None) -> Tensor:
+    """One image file as (3, height, width) bytes."""
     content, label = _content(source, name)
-    return as_pixels(read_square(examine(content, label, BOUNDS, enough_for(size)), size, label))
+    return as_pixels(read_picture(examine(content, label, BOUNDS, enough_for(size)), size, label))
 
 
 def image_dimensions(source: Path) -> tuple[int, int]:
@@ -40,8 +41,8 @@ def image_dimensions(source: Path) -> tuple[int, int]:
     return contents.width, contents.height
 
 
-def from_pil(image: Image.Image, size: int) -> Tensor:
-    """An image already in memory as (3, size, size) bytes, treated like one from a file."""
+def from_pil(image: Image.Image, size: Size) -> Tensor:
+    """An image already in memory as (3, height, width) bytes, treated like one from a file."""
     label = "the image"
     if image.width * image.height > BOUNDS.pixels:
         raise TooLargeError(f"{label} has more than {BOUNDS.pixels // 10**6} million pixels: shrink it first.")
@@ -53,17 +54,17 @@ def from_pil(image: Image.Image, size: int) -> Tensor:
         raise damaged(label, problem) from problem
     if frames > 1 and image.format != "MPO":  # an MPO is a photo whose further frames are previews
         raise GcabError(f"{label} is animated or has several pages ({frames}): save one of them as PNG.")
-    return as_pixels(to_square(image, size, orientation if orientation in TURNS else 1, label))
+    return as_pixels(brought_to(image, size, orientation if orientation in TURNS else 1, label))
 
 
-def as_pixels(square: Image.Image) -> Tensor:
-    """(size, size, 3) -> (3, size, size)."""
-    return torch.from_numpy(np.array(square)).permute(2, 0, 1).contiguous()
+def as_pixels(picture: Image.Image) -> Tensor:
+    """(height, width, 3) -> (3, height, width)."""
+    return torch.from_numpy(np.array(picture)).permute(2, 0, 1).contiguous()
 
 
-def decode_many(files: Sequence[File], size: int, progress: Progress | None = None) -> Tensor:
-    """All images in the order given, as (n, 3, size, size) bytes."""
-    images = torch.empty(len(files), 3, size, size, dtype=torch.uint8)
+def decode_many(files: Sequence[File], size: Size, progress: Progress | None = None) -> Tensor:
+    """All images in the order given, as (n, 3, height, width) bytes."""
+    images = torch.empty(len(files), 3, *sides(size), dtype=torch.uint8)
     decode_into(images, files, progress)
     return images
 
@@ -71,9 +72,11 @@ def decode_many(files: Sequence[File], size: int, progress: Progress | None = No
 def decode_into(images: Tensor, files: Sequence[File], progress: Progress | None = None) -> None:
     """Fill a tensor that may be a file mapped to memory, since ImageNet does not fit in it."""
 
+    height, width = images.shape[2:]
+
     def decode(index: int) -> None:
         with _opened(files[index]) as stream:
-            images[index] = read_image(stream, images.shape[-1], str(files[index]))
+            images[index] = read_image(stream, (height, width), str(files[index]))
 
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:  # Pillow decodes without the interpreter lock
         for done, _ in enumerate(pool.map(decode, range(len(files))), start=1):
@@ -81,17 +84,21 @@ def decode_into(images: Tensor, files: Sequence[File], progress: Progress | None
                 progress(done, len(files))
 
 
-def image_set(labelled: Sequence[tuple[File, int]], classes: tuple[str, ...], size: int) -> ImageSet:
+def image_set(labelled: Sequence[tuple[File, int]], classes: tuple[str, ...], size: Size) -> ImageSet:
     """Decode labelled files into what every data set delivers."""
     labels = torch.tensor([label for _, label in labelled], dtype=torch.int64)
     return ImageSet(decode_many([file for file, _ in labelled], size), labels, classes)
 
 
-def resized(images: Tensor, size: int) -> Tensor:
-    """Square images (n, 3, H, H) at another size, for data sets that come as arrays."""
-    if images.shape[-1] == size:
-        return images
-    return torch.nn.functional.interpolate(images, (size, size), mode="bicubic", antialias=True)
+def resized(images: Tensor, size: Size) -> Tensor:
+    """The centre of images (n, 3, H, W) at another size, for data sets that come as arrays."""
+    height, width = images.shape[2:]
+    high, wide = (max(1, round(side)) for side in covered(height, width, size))
+    top, left = (height - high) // 2, (width - wide) // 2
+    centre = images[:, :, top : top + high, left : left + wide]
+    if (high, wide) == sides(size):
+        return centre
+    return torch.nn.functional.interpolate(centre, sides(size), mode="bicubic", antialias=True)
 
 
 def _content(source: Path | IO[bytes], name: str | None) -> tuple[bytes, str]:

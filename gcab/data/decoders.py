@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from gcab.data.archive import File, ZipMember
 from gcab.data.decode import decode_many, read_image
 from gcab.errors import GcabError
+from gcab.sizes import Size, sides, simplest
 
 MANY = 5000  # images from which on starting processes, which takes seconds, pays
 MOST = 16  # processes
@@ -33,7 +34,7 @@ Block = tuple[int, Sequence[File]]  # where its first byte goes in the target, a
 Work = Callable[[Block], int]
 
 
-def decode_blocks(blocks: Sequence[Block], size: int, target: Path) -> Iterator[tuple[Block, int]]:
+def decode_blocks(blocks: Sequence[Block], size: Size, target: Path) -> Iterator[tuple[Block, int]]:
     """Decode blocks into their places of a file; yields each with the checksum of its bytes, as they get ready."""
     workers = min(MOST, os.cpu_count() or 1, len(blocks))
     images = sum(len(files) for _, files in blocks)
@@ -67,7 +68,7 @@ def write_block(images: NDArray[np.uint8], target: Path, offset: int) -> int:
 class Decoder:
     """One of the processes."""
 
-    def __init__(self, size: int, target: Path) -> None:
+    def __init__(self, size: Size, target: Path) -> None:
         self.size, self.target = size, target
         paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
@@ -81,7 +82,7 @@ class Decoder:
         request = {
             "target": os.fspath(self.target),
             "offset": offset,
-            "size": self.size,
+            "size": sides(self.size),
             "files": [_address(file) for file in files],
         }
         assert self.process.stdin is not None, "it was started with a pipe"
@@ -110,7 +111,7 @@ class Decoder:
 
 
 @contextmanager
-def started(count: int, size: int, target: Path) -> Iterator[Work]:
+def started(count: int, size: Size, target: Path) -> Iterator[Work]:
     """As many decoders, shared by as many threads."""
     idle: SimpleQueue[Decoder] = SimpleQueue()
     with ExitStack() as running:
@@ -150,7 +151,7 @@ def _file(address: Sequence[str]) -> File:
 
 def answer_to(request: dict[str, Any]) -> dict[str, Any]:
     """What a decoder says to a request: a checksum, or what went wrong."""
-    size, images = request["size"], []
+    size, images = simplest(*request["size"]), []
     try:
         for file in map(_file, request["files"]):
             source = file if isinstance(file, Path) else file.open("rb")

@@ -8,11 +8,12 @@ import torch
 from gcab.data.dataset import Dataset
 from gcab.data.decode import resized
 from gcab.data.images import ImageSet, Split
+from gcab.sizes import Size
 
 BRIGHTEST = 16
 
 
-def load(root: Path | None, split: Split, size: int) -> ImageSet:  # noqa: ARG001
+def load(root: Path | None, split: Split, size: Size) -> ImageSet:  # noqa: ARG001
     """Read one split: of each digit, every fifth image is for testing."""
     from sklearn.datasets import load_digits
 

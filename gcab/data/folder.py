@@ -32,6 +32,7 @@ from gcab.data.decode import image_set
 from gcab.data.decoders import MANY
 from gcab.data.images import ImageSet, Split
 from gcab.errors import GcabError
+from gcab.sizes import Size, size_name
 
 TO_LEARN = ("train", "training")  # folders, in the order they are looked for; Hugging Face's names, too
 FOR_TESTS = ("test", "testing", "eval", "evaluation", "val", "validation", "valid", "dev")
@@ -43,7 +44,7 @@ Classes = dict[str, list[Path]]  # class name -> its images
 Divided = dict[Split, Classes]
 
 
-def load(root: Path | None, split: Split, size: int) -> ImageSet:
+def load(root: Path | None, split: Split, size: Size) -> ImageSet:
     """Read one split; classes are sorted by name and the same for both splits."""
     place = given_root(root, "folder")
     is_table = place.is_file() and place.suffix.lower() == ".csv"
@@ -57,7 +58,7 @@ def load(root: Path | None, split: Split, size: int) -> ImageSet:
     if len(labelled) < MANY:
         return image_set(labelled, classes, size)
     files, root = [file for file, _ in labelled], place.parent if is_table else place
-    images = decoded(files, size, f"{split}-{size}-{fingerprint(stamps(root, files))}", root)
+    images = decoded(files, size, f"{split}-{size_name(size)}-{fingerprint(stamps(root, files))}", root)
     return ImageSet(images, torch.tensor([label for _, label in labelled], dtype=torch.int64), classes)
 
 

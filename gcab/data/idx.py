@@ -19,6 +19,7 @@ from gcab.data.dataset import Dataset
 from gcab.data.decode import resized
 from gcab.data.images import ImageSet, Split
 from gcab.errors import GcabError
+from gcab.sizes import Size
 
 BYTES = 8  # idx's code for unsigned bytes
 LARGEST = 256 * 2**20  # bytes of an unpacked file; the largest published one has 47 MB
@@ -35,7 +36,7 @@ class Idx:
     sums: Mapping[str, str]
 
 
-def load(root: Path | None, split: Split, size: int, source: Idx) -> ImageSet:
+def load(root: Path | None, split: Split, size: Size, source: Idx) -> ImageSet:
     """Read one split from the four files of a folder, or where torchvision leaves them in it."""
     folder = existing_folder(root, source.name)
     which = "train" if split == "train" else "t10k"

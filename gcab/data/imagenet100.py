@@ -13,6 +13,7 @@ from gcab.data.cache import decoded, fingerprint, stamps
 from gcab.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset
 from gcab.data.images import ImageSet, Split
 from gcab.errors import GcabError
+from gcab.sizes import Size, size_name
 
 # The authors' class order, which is numpy.random.RandomState(1993).permutation(100): positions in classes.txt. They
 # number the sorted class folders, so their order is that of a classes.txt that is sorted.
@@ -24,7 +25,7 @@ ORDER = (
 )
 
 
-def load(root: Path | None, split: Split, size: int, count: int = 100) -> ImageSet:
+def load(root: Path | None, split: Split, size: Size, count: int = 100) -> ImageSet:
     """Read one split; labels follow the order of classes.txt."""
     place = existing_folder(root, "imagenet100")
     classes = _classes(place / "classes.txt", count)
@@ -40,7 +41,7 @@ def load(root: Path | None, split: Split, size: int, count: int = 100) -> ImageS
         raise GcabError(f"'{folder}' has no images of {listed(empty)}: add some.")
     labels = torch.tensor([label for label, files in enumerate(of_class) for _ in files], dtype=torch.int64)
     files = [file for group in of_class for file in group]
-    name = f"{split}-{size}-{fingerprint(stamps(place, files))}"
+    name = f"{split}-{size_name(size)}-{fingerprint(stamps(place, files))}"
     return ImageSet(decoded(files, size, name, place), labels, classes)
 
 

@@ -17,11 +17,12 @@ def perturbed(images: Tensor) -> Iterator[Tensor]:
 
 
 def cut_out(share: float, images: Tensor) -> Tensor:
-    """A black square around a random point, of this share of the image's side; the authors' sizes are for 32 pixels."""
-    side = images.shape[-1]
-    half, pixel = share * side / 2, torch.arange(side, device=images.device)
-    centre = torch.randint(side, (2, len(images), 1), device="cpu").to(images.device)
-    down, across = ((pixel - place).abs() < half for place in centre)  # each (n, side)
+    """A black box around a random point, of this share of the image's sides; the authors' sizes are for 32 pixels."""
+    within = []
+    for side in images.shape[2:]:
+        pixel, centre = torch.arange(side, device="cpu"), torch.randint(side, (len(images), 1), device="cpu")
+        within.append(((pixel - centre).abs() < share * side / 2).to(images.device))
+    down, across = within  # (n, H) and (n, W)
     return images.masked_fill((down[:, :, None] & across[:, None, :])[:, None], 0)
 
 

@@ -1,8 +1,8 @@
-"""From the bytes of a picture file to a square of colours, without torch: a process that only decodes starts fast.
+"""From the bytes of a picture file to colours of one size, without torch: a process that only decodes starts fast.
 
 Every picture is turned upright (EXIF), laid on white where it is transparent, shrunk or enlarged (bicubic, antialiased)
-until its short side is `size`, and cropped to its centre square. All of it happens band by band, so beside the decoded
-picture itself little memory is used, and the result is what Pillow gives for the whole of it.
+until it covers `size`, and cropped to its centre. All of it happens band by band, so beside the decoded picture itself
+little memory is used, and the result is what Pillow gives for the whole of it.
 """
 
 import io
@@ -16,6 +16,7 @@ from gcab.data.containers import bmp, exif, gif, heif, jpeg, png, ppm, tiff, web
 from gcab.data.containers.contents import Bounds, Contents, DamagedError, TooLargeError, UnfitError, animated
 from gcab.data.formats import import_heif, is_read, kind_of, refusal
 from gcab.errors import GcabError
+from gcab.sizes import Size, covered, sides
 
 REDUCING_GAP = 2.0  # how much larger than asked for the average of blocks may be that is resampled
 SUPPORT = 2.0  # of the cubic kernel, in pixels of the smaller picture
@@ -34,15 +35,15 @@ TURNS = {
 Box = tuple[int, int, int, int]  # left, top, right, bottom
 
 
-def read_square(contents: Contents, size: int, label: str) -> Image.Image:
-    """The square of a file that was examined, or the sentence that says why there is none."""
+def read_picture(contents: Contents, size: Size, label: str) -> Image.Image:
+    """The picture in a file that was examined, or the sentence that says why there is none."""
     with load(contents, label, enough_for(size)) as image:
-        return to_square(image, size, orientation_of(image, contents), label)
+        return brought_to(image, size, orientation_of(image, contents), label)
 
 
-def enough_for(size: int) -> int:
+def enough_for(size: Size) -> int:
     """Pixels a side that a JPEG must at least be decoded to: twice the target keeps the antialiasing honest."""
-    return 2 * size
+    return 2 * max(sides(size))
 
 
 def examine(content: bytes, label: str, bounds: Bounds, enough: int) -> Contents:
@@ -108,31 +109,32 @@ def orientation_of(image: Image.Image, contents: Contents) -> int:
     return contents.orientation
 
 
-def to_square(image: Image.Image, size: int, orientation: int, label: str) -> Image.Image:
-    """What `resize` with a reducing gap gives for the centre square of the whole picture, upright and in RGB."""
+def brought_to(image: Image.Image, size: Size, orientation: int, label: str) -> Image.Image:
+    """What `resize` with a reducing gap gives for the centre of the whole picture, upright and in RGB."""
     width, height = image.size[::-1] if orientation > 4 else image.size
-    side = min(width, height)
-    left, top = (width - side) / 2, (height - side) / 2
-    step = side / size
+    rows, columns = sides(size)
+    high, wide = covered(height, width, size)
+    left, top = (width - wide) / 2, (height - high) / 2
+    step = wide / columns
     factor = int(step / REDUCING_GAP) or 1
     if factor > 1:
         reach = (SUPPORT - 0.5) * step
     else:  # Pillow decides by the whole picture's shape along which axis it goes first, which is a matter of rounding
         reach = max(width, height) if width * height <= BAND else SUPPORT * max(step, 1.0) + 1
     x, y = max(0, int(left - reach)), max(0, int(top - reach))
-    right, bottom = min(width, math.ceil(left + side + reach)), min(height, math.ceil(top + side + reach))
+    right, bottom = min(width, math.ceil(left + wide + reach)), min(height, math.ceil(top + high + reach))
     reduced = Image.new("RGB", (-(-(right - x) // factor), -(-(bottom - y) // factor)))
-    rows = factor * max(1, BAND // ((right - x) * factor))
+    band = factor * max(1, BAND // ((right - x) * factor))
     try:
-        for begin in range(y, bottom, rows):
-            part = _upright(image, (x, begin, right, min(begin + rows, bottom)), orientation)
+        for begin in range(y, bottom, band):
+            part = _upright(image, (x, begin, right, min(begin + band, bottom)), orientation)
             reduced.paste(_rgb(part, label).reduce(factor), (0, (begin - y) // factor))
     except GcabError:
         raise
     except Exception as problem:  # an odd palette or mode, or no memory left
         raise damaged(label, problem) from problem
-    box = ((left - x) / factor, (top - y) / factor, (left + side - x) / factor, (top + side - y) / factor)
-    return reduced.resize((size, size), Image.Resampling.BICUBIC, box=box)
+    box = ((left - x) / factor, (top - y) / factor, (left + wide - x) / factor, (top + high - y) / factor)
+    return reduced.resize((columns, rows), Image.Resampling.BICUBIC, box=box)
 
 
 def _upright(image: Image.Image, box: Box, orientation: int) -> Image.Image:

@@ -12,6 +12,7 @@ from gcab.data.registry import DATASETS, dataset
 from gcab.data.tasks import Task, TaskImages
 from gcab.errors import GcabError
 from gcab.seeds import generator
+from gcab.sizes import Size
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class ScenarioConfig:
     sizes: tuple[int, ...] = ()  # classes in each task where they are not all equal
     order: Literal["paper", "sorted", "random"] = "random"  # paper: the authors' order; random: from the run's seed
     validation: float = 0.0  # share of the training images held out and tested on, in place of the test images
-    image_size: int = 32
+    image_size: Size = 32  # to which the centre of every image is brought
 
 
 class ClosedTaskError(GcabError):

@@ -10,6 +10,7 @@ from gcab.data.augment import Channels, denormalise, normalise
 from gcab.data.hold_out import held_out
 from gcab.data.mixing import Mixed
 from gcab.model.encoder import EncoderConfig
+from gcab.sizes import Size
 
 Watch = Callable[[float], None]  # told the share of a piece of work that is done
 
@@ -40,7 +41,7 @@ class Setting:
     """What a method is constructed from: encoder settings, image size, normalisation, initial weights."""
 
     encoder: EncoderConfig
-    image_size: int
+    image_size: Size
     mean: Channels
     std: Channels
     mirrors: bool = False  # a mirrored image means the same

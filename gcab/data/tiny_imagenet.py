@@ -15,6 +15,7 @@ from gcab.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset
 from gcab.data.images import ImageSet, Split
 from gcab.data.tree import LazyFiles, Tree, no_collecting, open_tree
 from gcab.errors import GcabError
+from gcab.sizes import Size, size_name
 
 FOLDER = "tiny-imagenet-200"
 SUFFIXES = tuple(IMAGE_SUFFIXES)
@@ -46,7 +47,7 @@ class Contents:
     classes: tuple[str, ...]
 
 
-def load(root: Path | None, split: Split, size: int, count: int = 200) -> ImageSet:
+def load(root: Path | None, split: Split, size: Size, count: int = 200) -> ImageSet:
     """Read one split; labels follow the sorted codes of wnids.txt, which is not sorted itself."""
     place = _place(existing_folder(root, "tiny-imagenet"))
     if place.is_dir():
@@ -56,7 +57,7 @@ def load(root: Path | None, split: Split, size: int, count: int = 200) -> ImageS
         about = place.stat()
         found = _of_zip(place, about.st_size, about.st_mtime_ns, count)[split]
     with LazyFiles(place, FOLDER, found.names) as files:
-        name, folder = f"{split}-{size}-{found.mark}", place if place.is_dir() else place.parent
+        name, folder = f"{split}-{size_name(size)}-{found.mark}", place if place.is_dir() else place.parent
         return ImageSet(decoded(files, size, name, folder), found.labels, found.classes)
 
 

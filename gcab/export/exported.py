@@ -11,6 +11,7 @@ from gcab.classifier.calibration import FARTHEST, Calibration, certainty, famili
 from gcab.classifier.model import Classifier
 from gcab.export.preprocessing import Preprocessing
 from gcab.methods.method import Method
+from gcab.sizes import sides
 
 
 def traced(module: nn.Module, sample: Tensor, free: Mapping[int, str], strict: bool) -> ExportedProgram:
@@ -65,11 +66,11 @@ class Exported(nn.Module):
         return self.predictor(images if self.preprocessing is None else self.preprocessing(images)).float()
 
     def samples(self) -> list[Tensor]:
-        """Random inputs: one image, three, and with preprocessing two larger photos that are not square."""
-        size, generator = self.setting.image_size, torch.Generator().manual_seed(1)
-        shapes = [(1, size, size, 3), (3, size, size, 3)]
+        """Random inputs: one image, three, and with preprocessing two larger photos of another shape."""
+        (height, width), generator = sides(self.setting.image_size), torch.Generator().manual_seed(1)
+        shapes = [(1, height, width, 3), (3, height, width, 3)]
         if self.preprocessing is not None:
-            shapes.append((2, 3 * size + 1, 5 * size, 3))
+            shapes.append((2, 3 * height + 1, 5 * width, 3))
         photos = [torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator) for shape in shapes]
         if self.preprocessing is not None:
             return photos

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from gcab.data.tasks import Setting
+from gcab.sizes import sides
 
 REDUCING_GAP = 2  # as gcab.data.decode gives it to Pillow
 SUPPORT = 2.0  # of the cubic kernel, in pixels of the smaller image
 
 
 class Preprocessing(nn.Module):
-    """From photos of one size, as bytes, to the network's normalised input: centre square, bicubic, antialiased."""
+    """From photos of one size, as bytes, to the network's normalised input: the centre, bicubic, antialiased."""
 
     def __init__(self, setting: Setting) -> None:
         super().__init__()
@@ -26,11 +27,13 @@ class Preprocessing(nn.Module):
     def forward(self, photos: Tensor) -> Tensor:
         _, height, width, _ = photos.shape  # (B, H, W, 3)
         rows, columns = torch.arange(height), torch.arange(width)
-        side = torch.minimum(rows[-1], columns[-1]) + 1
+        high, wide = sides(self.setting.image_size)
+        shown_rows = torch.minimum((rows[-1] + 1).float(), (columns[-1] + 1) * (high / wide))
+        shown_columns = torch.minimum((columns[-1] + 1).float(), (rows[-1] + 1) * (wide / high))
         pixels = photos.permute(0, 3, 1, 2).float()  # (B, 3, H, W)
-        narrow = to_levels(pixels @ resampling(columns, side, self.setting.image_size).T)  # (B, 3, H, S)
-        square = to_levels(resampling(rows, side, self.setting.image_size) @ narrow)  # (B, 3, S, S)
-        return self.setting.normalise(square.to(torch.uint8))
+        narrow = to_levels(pixels @ resampling(columns, shown_columns, wide).T)  # (B, 3, H, wide)
+        centre = to_levels(resampling(rows, shown_rows, high) @ narrow)  # (B, 3, high, wide)
+        return self.setting.normalise(centre.to(torch.uint8))
 
 
 def resampling(x: Tensor, side: Tensor, size: int) -> Tensor:

@@ -28,6 +28,7 @@ from gcab.export.composed import composed, onnx_encoder
 from gcab.export.exported import Exported
 from gcab.methods.method import Method
 from gcab.runs.files import writing
+from gcab.sizes import sides, size_name
 from gcab.version import VERSION
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def export_onnx(
         import json, numpy, onnxruntime, PIL.Image, PIL.ImageOps
         session = onnxruntime.InferenceSession("birds.onnx")
         metadata = session.get_modelmeta().custom_metadata_map
-        names, size = json.loads(metadata["classes"]), int(metadata["image_size"])
+        names, size = json.loads(metadata["classes"]), max(map(int, metadata["image_size"].split("x")))
         photo = PIL.Image.open("some.jpg")
         photo.draft("RGB", (2 * size, 2 * size))  # a JPEG is scaled while it is decoded, as gcab does
         photo = numpy.asarray(PIL.ImageOps.exif_transpose(photo).convert("RGB"))[None]
@@ -116,7 +117,7 @@ def describe(model: Classifier, with_preprocessing: bool) -> dict[str, str]:
     if with_preprocessing:
         taken = "uint8 (n, height, width, 3): RGB photos of any one size; cut, resized and normalised inside"
     else:
-        taken = f"float32 (n, 3, {size}, {size}): RGB, (pixel / 255 - mean) / std"
+        taken = "float32 (n, 3, {}, {}): RGB, (pixel / 255 - mean) / std".format(*sides(size))
     return {
         "gcab": VERSION,
         "method": model.config.method,
@@ -124,7 +125,7 @@ def describe(model: Classifier, with_preprocessing: bool) -> dict[str, str]:
         "tasks": json.dumps([task.index + 1 for task in model.tasks for _ in task.names]),  # of each class, from 1
         "input": taken,
         "layout": "NHWC" if with_preprocessing else "NCHW",
-        "image_size": str(size),
+        "image_size": size_name(size),
         "jpeg": f"at 1/8, 1/4 or 1/2 of its size if that leaves {enough_for(size)} pixels a side; turned by EXIF",
         "mean": json.dumps(setting.mean),
         "std": json.dumps(setting.std),

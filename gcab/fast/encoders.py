@@ -1,6 +1,5 @@
 """The one place that builds an encoder."""
 
-import math
 from collections.abc import Mapping
 from functools import partial
 from typing import cast
@@ -10,9 +9,10 @@ from torch.nn import functional
 
 from gcab.errors import GcabError
 from gcab.fast.fused_attention import FusedAttention
-from gcab.model.encoder import Encoder, EncoderConfig, Size
+from gcab.model.encoder import Encoder, EncoderConfig
 from gcab.model.resnet import ResNet
 from gcab.pretrained.source import build_encoder
+from gcab.sizes import Size
 
 
 def make_encoder(
@@ -49,13 +49,14 @@ def require_transformer(config: EncoderConfig) -> None:
 
 
 def fitted(weights: Mapping[str, Tensor], encoder: Encoder) -> dict[str, Tensor]:
-    """Weights of a square grid for an encoder with another grid or other patches, where nothing else differs.
+    """Weights for an encoder with another grid or other patches, where nothing else differs.
 
-    GPSA's offsets are counted in patches and belong to the encoder itself: its heads look at the same neighbours.
+    The position embedding is (1, rows, columns, D), as its number of tokens would not tell its grid. GPSA's offsets are
+    counted in patches and belong to the encoder itself: its heads look at the same neighbours.
     """
     changed, own = dict(weights), encoder.state_dict()
     position, patches = weights.get("position"), weights.get("patches.weight")
-    if position is not None and position.shape[1:2] != own["position"].shape[1:2] and position.ndim == 3:
+    if position is not None and position.ndim == 4:
         changed["position"] = resized_position(position, encoder.grid)
     if patches is not None and patches.ndim == 4 and patches.shape[2:] != own["patches.weight"].shape[2:]:
         changed["patches.weight"] = resized_patches(patches, encoder.config.patch)
@@ -63,11 +64,10 @@ def fitted(weights: Mapping[str, Tensor], encoder: Encoder) -> dict[str, Tensor]
 
 
 def resized_position(position: Tensor, grid: tuple[int, int]) -> Tensor:
-    """The embedding (1, N, D) of a square grid for another one, bicubic in between."""
-    side = math.isqrt(position.shape[1])
-    if side**2 != position.shape[1]:
-        return position  # its grid is unknown: loading refuses its shape
-    field = position.transpose(1, 2).unflatten(2, (side, side)).float()  # (1, D, side, side)
+    """An embedding (1, rows, columns, D) for another grid, bicubic in between: (1, N, D)."""
+    if position.shape[1:3] == grid:
+        return position.flatten(1, 2)
+    field = position.permute(0, 3, 1, 2).float()  # (1, D, rows, columns)
     return functional.interpolate(field, grid, mode="bicubic", align_corners=False).flatten(2).transpose(1, 2)
 
 

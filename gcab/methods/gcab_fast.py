@@ -319,10 +319,10 @@ def cut_and_mirrored(images: Tensor) -> Tensor:
     for side in (2, 3):
         chosen = torch.rand(len(images), 1, 1, 1) < 0.5
         images = torch.where(chosen.to(images.device), images.flip(side), images)
-    size = images.shape[-1]
-    place = torch.randint(size, (len(images), 1, 1, 1))
+    height, width = images.shape[2:]
+    place = torch.randint(width, (len(images), 1, 1, 1))
     across = torch.rand(len(images), 1, 1, 1) < 0.5
-    along = torch.arange(size)
-    first = torch.where(across, along[:, None] < place, along < place)  # (n, 1, H, W)
+    down = torch.arange(height)[:, None] * width < place * height
+    first = torch.where(across, down, torch.arange(width) < place)  # (n, 1, H, W)
     others = images[torch.randperm(len(images)).to(images.device)]
     return torch.where(first.to(images.device), images, others)

@@ -28,6 +28,7 @@ from gcab.methods.method import Loss, losses
 from gcab.methods.short_training import batches_of, train_shortly
 from gcab.methods.space import Between, space
 from gcab.parallel.ranks import mean, world
+from gcab.sizes import sides
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class Hal(Er):
 
     def __init__(self, setting: Setting, options: Any) -> None:
         super().__init__(setting, options)
-        self.register_buffer("anchors", torch.zeros(0, 3, setting.image_size, setting.image_size))
+        self.register_buffer("anchors", torch.zeros(0, 3, *sides(setting.image_size)))
         self.known = 0  # classes of earlier tasks
 
     def grow(self, task: Task) -> None:

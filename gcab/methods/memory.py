@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from gcab.data.tasks import Replay, TaskImages
 from gcab.model.exact import at, in_double
 from gcab.parallel.ranks import gathered, rows, world
+from gcab.sizes import Size, sides
 
 
 class Memory(nn.Module):
@@ -30,11 +31,11 @@ class Memory(nn.Module):
     filled: Tensor
     seen: Tensor
 
-    def __init__(self, places: int, image_size: int, columns: Mapping[str, Tensor] | None = None) -> None:
+    def __init__(self, places: int, image_size: Size, columns: Mapping[str, Tensor] | None = None) -> None:
         """`columns`: for each name one entry, such as `torch.zeros(10)`, whose shape and type all places get."""
         super().__init__()
         self.places = places
-        self.register_buffer("images", torch.zeros(places, 3, image_size, image_size, dtype=torch.uint8))
+        self.register_buffer("images", torch.zeros(places, 3, *sides(image_size), dtype=torch.uint8))
         self.register_buffer("labels", torch.zeros(places, dtype=torch.long))
         self.register_buffer("filled", torch.zeros((), dtype=torch.long))
         self.register_buffer("seen", torch.zeros((), dtype=torch.long))

@@ -38,7 +38,7 @@ class Opinionated(Method):
 
     def add_opinions(self, setting: Setting, options: "GcabOptions") -> None:
         """Make what the options ask for beside the network, which is there already."""
-        self.statistics = ClassStatistics(self.network.tokens_per_image, self.network.width, options.statistics_pooled)
+        self.statistics = ClassStatistics(self.network.encoder.grid, self.network.width, options.statistics_pooled)
         features = features_for(setting.image_size, options.eye)
         self.eye = EyeClassifier(FastEye(features, setting.mirrors, options.eye_side)) if options.eye else None
         self.referee = Referee(self.opinions()) if options.referee else None

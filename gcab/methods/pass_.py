@@ -47,6 +47,7 @@ class Pass(Finetune):
         differs="the first task is not half of all classes; prototypes are of images that are not augmented",
         compass=Compass(episodic_memory="supervised"),
     )
+    square = True
     search_space = space(temperature=Between(0.03, 0.3), prototypes=Between(1, 100), distillation=Between(1, 100))
     purposes: ClassVar[dict[str, str]] = {
         "prototypes": "mean feature of each class",

@@ -39,9 +39,9 @@ class Untrained(Method):
 
     def __init__(self, setting: Setting, options: Any) -> None:
         super().__init__(setting, options)
-        tokens, width = setting.encoder.tokens(setting.image_size), setting.encoder.width
+        grid, width = setting.encoder.grid(setting.image_size), setting.encoder.width
         self.encoder = make_encoder(setting.encoder, setting.image_size, setting.weights).requires_grad_(False)
-        self.statistics = ClassStatistics(tokens, width, pooled=True)
+        self.statistics = ClassStatistics(grid, width, pooled=True)
 
     def grow(self, task: Task) -> None:
         self.statistics.grow(task.classes)

@@ -11,11 +11,11 @@ from torch.nn import functional
 
 from gcab.errors import GcabError
 from gcab.parallel.ranks import uniform
+from gcab.sizes import Size, pixels, sides
 
 PRETRAINED_SIDE = 7  # areas a side over which tokens of a pretrained encoder are averaged
 RESNET_STRIDE = 8  # pixels between neighbours in the last feature map of a ResNet with a stem of stride 1
 Observed = Literal["scores", "mixed"]
-Size = int | tuple[int, int]  # of a square, or height and width
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class EncoderConfig:
 
     def grid(self, image_size: Size) -> tuple[int, int]:
         """Rows and columns of tokens."""
-        height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
+        height, width = sides(image_size)
         if self.kind == "resnet18":
             return -(-height // RESNET_STRIDE), -(-width // RESNET_STRIDE)
         if self.kind == "pretrained":
             return PRETRAINED_SIDE, PRETRAINED_SIDE
         if min(height, width) < self.patch or height % self.patch or width % self.patch:
             raise GcabError(
-                f"images of {height} x {width} pixels cannot be cut into patches of {self.patch} x {self.patch}: "
+                f"images of {pixels(image_size)} cannot be cut into patches of {self.patch} x {self.patch}: "
                 f"give multiples of {self.patch}."
             )
         return height // self.patch, width // self.patch
@@ -118,7 +118,7 @@ class GatedPositionalSelfAttention(SelfAttention):
         super().__init__(width, heads)
         self.position = OffsetScores(heads)
         self.gate = nn.Parameter(torch.ones(heads))
-        rows, columns = (grid, grid) if isinstance(grid, int) else grid
+        rows, columns = sides(grid)
         y, x = torch.meshgrid(torch.arange(rows).float(), torch.arange(columns).float(), indexing="ij")
         dx = x.flatten()[None, :] - x.flatten()[:, None]
         dy = y.flatten()[None, :] - y.flatten()[:, None]

@@ -24,6 +24,7 @@ from gcab.model.discriminant import ExactDiscriminant, Sums
 from gcab.model.exact import Exact, at
 from gcab.model.remembered import Remembering
 from gcab.model.triangle import packed
+from gcab.sizes import Size, sides
 
 VERSION = 2  # of the filters and of all constants below: features of different versions must not be added
 SIDE, SHARP_SIDE = 32, 64  # pixels to which images are brought; the second for photos that show more
@@ -62,9 +63,9 @@ def filters() -> dict[int, Bank]:
     return found
 
 
-def features_for(image_size: int, features: int) -> int:
+def features_for(image_size: Size, features: int) -> int:
     """How many of these features images of a size have: those seen at half the side have a quarter."""
-    return features if image_size > SMALL_SIDE else -(-features // (4 * MULTIPLE)) * MULTIPLE
+    return features if max(sides(image_size)) > SMALL_SIDE else -(-features // (4 * MULTIPLE)) * MULTIPLE
 
 
 def most_features() -> int:

@@ -7,8 +7,9 @@ from torch import Tensor, distributed, nn
 from torch.distributed.nn.functional import all_reduce
 from torch.nn import functional
 
-from gcab.model.encoder import EncoderConfig, Size
+from gcab.model.encoder import EncoderConfig
 from gcab.parallel.ranks import world
+from gcab.sizes import Size
 
 STAGES = 4  # of two blocks each; all but the first halve the side and double the width
 
@@ -66,7 +67,7 @@ class ResNet(nn.Module):
 
     def __init__(self, config: EncoderConfig, image_size: Size) -> None:
         super().__init__()
-        self.config, self.tokens = config, config.tokens(image_size)
+        self.config, self.grid, self.tokens = config, config.grid(image_size), config.tokens(image_size)
         widths = [config.width // 2 ** (STAGES - 1 - stage) for stage in range(STAGES)]
         self.stem = nn.Sequential(nn.Conv2d(3, widths[0], 3, padding=1, bias=False), BatchNorm(widths[0]), nn.ReLU())
         before, blocks = widths[0], []

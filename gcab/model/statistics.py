@@ -7,6 +7,7 @@ Legend: x = an image's features averaged over the cells of a small grid (F numbe
 W = Σ (x - μ_c)(x - μ_c)ᵀ over the n images of all classes, Σ = W / n, shrunk, M = how the encoder moved features.
 """
 
+import math
 from typing import ClassVar
 
 import torch
@@ -16,6 +17,7 @@ from torch.nn import functional
 from gcab.model.exact import Exact, at
 from gcab.model.rows import drop_row
 from gcab.model.triangle import packed, symmetric
+from gcab.sizes import Size, sides
 
 GRID = 2  # cells per side: position matters, but not to the token
 RIDGE = 1e-3  # of the mean variance of a feature: how much a motion is drawn towards "nothing turned"
@@ -39,11 +41,12 @@ class ClassStatistics(Exact):
     scatter: Tensor
     images: Tensor
 
-    def __init__(self, tokens: int, width: int, pooled: bool = False) -> None:
+    def __init__(self, grid: Size, width: int, pooled: bool = False) -> None:
         """`pooled`: Σ is that of all tasks; else that of the newest, as models before 0.2.0 have it."""
         super().__init__()
-        self.side, self.pooled = round(tokens**0.5), pooled
-        self.cells = min(GRID, self.side) ** 2
+        self.grid, self.pooled = sides(grid), pooled
+        self.layout = min(GRID, self.grid[0]), min(GRID, self.grid[1])
+        self.cells = math.prod(self.layout)
         size = self.cells * width
         self.register_buffer("means", torch.zeros(0, self.cells, width))  # μ_c (classes, cells, D)
         self.register_buffer("weight", torch.zeros(0, size))  # Σ⁻¹ μ_c
@@ -60,13 +63,13 @@ class ClassStatistics(Exact):
 
     def pool(self, features: Tensor) -> Tensor:
         """Tokens (B, N, D) averaged over the cells of the grid: (B, cells, D)."""
-        image = features.float().transpose(1, 2).unflatten(2, (self.side, self.side))
-        return functional.adaptive_avg_pool2d(image, min(GRID, self.side)).flatten(2).transpose(1, 2)
+        image = features.float().transpose(1, 2).unflatten(2, self.grid)
+        return functional.adaptive_avg_pool2d(image, self.layout).flatten(2).transpose(1, 2)
 
     def spread(self, cells: Tensor) -> Tensor:
         """What belongs to cells (B, cells, D) for each of their tokens: (B, N, D)."""
-        grid = cells.transpose(1, 2).unflatten(2, (min(GRID, self.side), -1))
-        return functional.interpolate(grid, (self.side, self.side)).flatten(2).transpose(1, 2)
+        image = cells.transpose(1, 2).unflatten(2, self.layout)
+        return functional.interpolate(image, self.grid).flatten(2).transpose(1, 2)
 
     @torch.no_grad()
     def transport(self, before: Tensor, after: Tensor) -> None:

@@ -18,6 +18,7 @@ from gcab.runs.environment import environment, hardware
 from gcab.runs.files import write_json
 from gcab.runs.folder import RunFolder
 from gcab.seeds import generator
+from gcab.sizes import Size, sides
 
 EFFORT = Effort(calls=20, seconds=0.3)
 
@@ -28,7 +29,7 @@ def time_models(run: RunFolder, device: torch.device) -> None:
     if capacities := list(distillations(run)):
         folders[TITLES["gcab-fast"]] = fast_folder(run, min(capacities, key=lambda share: abs(share - 0.8)))
     methods = {name: load_method(folder)[0] for name, folder in folders.items()}
-    size = int(run.config["scenario"]["image_size"])
+    size = next(iter(methods.values())).setting.image_size
     counted = {name: counts(method, size) for name, method in methods.items()}
     for place in dict.fromkeys((torch.device("cpu"), device)):
         seconds = seconds_of_one(methods, place, size)
@@ -37,16 +38,16 @@ def time_models(run: RunFolder, device: torch.device) -> None:
         write_json(run.path / f"runtime-{place.type}.json", figures)
 
 
-def counts(method: Method, size: int) -> dict[str, int]:
+def counts(method: Method, size: Size) -> dict[str, int]:
     """Per image, as the program computes it; a multiply-accumulate (MAC) is two floating-point operations."""
     encoder, whole = count_macs(copy.deepcopy(method).to("meta"), size)
     return {"parameters": parameter_count(method), "macs": whole, "encoder_macs": encoder}
 
 
 @torch.inference_mode()
-def seconds_of_one(methods: dict[str, Method], device: torch.device, size: int) -> dict[str, dict[str, float]]:
+def seconds_of_one(methods: dict[str, Method], device: torch.device, size: Size) -> dict[str, dict[str, float]]:
     """Medians for a batch of one in float32, all models in turns; on a GPU as it is and recorded as a CUDA graph."""
-    image = torch.randn(1, 3, size, size, generator=generator(1, "timing")).to(device)
+    image = torch.randn(1, 3, *sides(size), generator=generator(1, "timing")).to(device)
     calls: dict[tuple[str, str], Any] = {}
     for name, method in methods.items():
         calls[name, "plain"] = partial(method.to(device).predictor(), image)

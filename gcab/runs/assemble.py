@@ -1,5 +1,6 @@
 """From a configuration to a method, from a method to a model folder, and back."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -45,13 +46,20 @@ def _build(
 
 
 def encoder_of(path: Path) -> tuple[dict[str, Tensor], Channels, Channels]:
-    """The weights of the encoder in a run or a model, and the mean and deviation of the pixels that it knows."""
+    """The weights of the encoder in a run or a model, and the mean and deviation of the pixels that it knows.
+
+    Its position embedding is (1, rows, columns, D): an encoder for images of another shape needs to know its grid.
+    """
     generations = sorted(path.glob(f"{GENERATION}*"))
     folder = path / "model" if (path / "model").is_dir() else (generations or [path])[-1]
     description, tensors = load_model(folder)
     weights = {name.partition("encoder.")[2]: value for name, value in tensors.items() if "encoder." in name}
     if not weights:
         raise GcabError(f"{path} has no encoder to start from: give a run or a model that has trained one.")
+    config = from_dict(description["config"])
+    grid = config.encoder.grid(config.scenario.image_size)
+    if "position" in weights and weights["position"].shape[1] == math.prod(grid):
+        weights["position"] = weights["position"].unflatten(1, grid)
     return weights, tuple(description["mean"]), tuple(description["std"])
 
 
@@ -65,7 +73,7 @@ def save_method(
     description = {
         "config": to_dict(config),
         "tasks": [list(task.names) for task in tasks],
-        "image_size": config.scenario.image_size,
+        "image_size": to_dict(config)["scenario"]["image_size"],
         "mean": list(method.setting.mean),
         "std": list(method.setting.std),
         "mirrors": method.setting.mirrors,
@@ -101,7 +109,7 @@ def load_method(folder: Path) -> tuple[Method, RunConfig, dict[str, Any]]:
         raise DamagedError(
             f"{folder}/model.json is damaged ({str(problem).rstrip('.')}): restore it from a copy."
         ) from None
-    if description["image_size"] != config.scenario.image_size:
+    if description["image_size"] != to_dict(config)["scenario"]["image_size"]:
         raise DamagedError(f"{folder}/model.json contradicts itself in image_size: restore it from a copy.")
     try:
         info = dataset(config.scenario.dataset)

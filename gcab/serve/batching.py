@@ -17,6 +17,7 @@ from gcab.serve.limits import Limits, RequestError, busy
 from gcab.serve.metrics import Metrics
 from gcab.serve.photos import decode_photo
 from gcab.serve.served import Scores, ServedModel
+from gcab.sizes import Size
 
 DECODERS = 2  # processes, each with a thread here that waits for it
 
@@ -88,7 +89,7 @@ class Batcher:
         self.queue.put_nowait(waiting)
         return await waiting.scores
 
-    async def decoded(self, file: IO[bytes], name: str, size: int, turn: Turn) -> Tensor:
+    async def decoded(self, file: IO[bytes], name: str, size: Size, turn: Turn) -> Tensor:
         async with turn.places:
             if turn.left <= 0:
                 raise RequestError(413, "the images of this request take too long: send fewer or smaller ones.")

@@ -16,8 +16,9 @@ from typing import IO, Any
 from PIL import Image
 
 from gcab.data.containers.contents import Bounds, TooLargeError
-from gcab.data.pictures import enough_for, examine, read_square
+from gcab.data.pictures import enough_for, examine, read_picture
 from gcab.errors import GcabError
+from gcab.sizes import simplest
 
 READY = b"ready\n"
 STATEMENT = Path("/proc/self/statm")  # its first number: pages of address space; there is none but on Linux
@@ -35,19 +36,19 @@ def main() -> None:
         limit_growth(request["growth"])
         signal.setitimer(signal.ITIMER_PROF, request["seconds"])  # the signal ends the process, in the midst of C too
         began = time.process_time()
-        square, answer = decoded(requests, request)
+        picture, answer = decoded(requests, request)
         signal.setitimer(signal.ITIMER_PROF, 0)
         answer["seconds"] = time.process_time() - began
-        answers.write(json.dumps(answer).encode() + b"\n" + square)
+        answers.write(json.dumps(answer).encode() + b"\n" + picture)
         answers.flush()
 
 
 def decoded(requests: IO[bytes], request: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
-    """The square's bytes, row by row, or nothing and the reason."""
-    size, name = request["size"], request["name"]
+    """The picture's bytes, row by row, or nothing and the reason."""
+    size, name = simplest(*request["size"]), request["name"]
     try:
         contents = examine(requests.read(request["bytes"]), name, Bounds(**request["bounds"]), enough_for(size))
-        return read_square(contents, size, name).tobytes(), {}
+        return read_picture(contents, size, name).tobytes(), {}
     except TooLargeError as problem:
         return b"", {"status": 413, "error": str(problem)}
     except GcabError as problem:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import queue
 import select
 import signal
@@ -17,6 +18,7 @@ from gcab.data.containers.contents import Bounds
 from gcab.serve.decoder import READY
 from gcab.serve.limits import Limits, RequestError, in_mebi
 from gcab.serve.wording import without_paths
+from gcab.sizes import Size, sides
 
 COMMAND = (sys.executable, "-m", "gcab.serve.decoder")
 CHUNK = 2**20
@@ -44,15 +46,15 @@ class Worker:
         self.ready = False
 
     def ask(self, request: dict[str, Any], file: IO[bytes]) -> tuple[dict[str, Any], bytes]:
-        """The answer and the square; `EOFError` or `BrokenPipeError` if the process has ended on the way."""
+        """The answer and the picture; `EOFError` or `BrokenPipeError` if the process has ended on the way."""
         self.wait_until_ready()
         self.requests.write(json.dumps(request).encode() + b"\n")
         while chunk := file.read(CHUNK):
             self.requests.write(chunk)
         self.requests.flush()
         answer = json.loads(self.line())
-        square = b"" if "error" in answer else self.answers.read(CHANNELS * request["size"] ** 2)
-        return answer, square
+        picture = b"" if "error" in answer else self.answers.read(CHANNELS * math.prod(request["size"]))
+        return answer, picture
 
     def wait_until_ready(self) -> None:
         if not self.ready:
@@ -102,8 +104,8 @@ class Decoders:
         self.closed = True
         self.finalise()
 
-    def decode(self, file: IO[bytes], name: str, size: int, spend: Spend = ignore) -> bytes:
-        """(size, size, 3) bytes, or `RequestError` for what is no good picture; `spend` hears of the time."""
+    def decode(self, file: IO[bytes], name: str, size: Size, spend: Spend = ignore) -> bytes:
+        """(height, width, 3) bytes, or `RequestError` for what is no good picture; `spend` hears of the time."""
         count = file.seek(0, 2)
         file.seek(0)
         if count > self.bounds.file_bytes:
@@ -111,17 +113,17 @@ class Decoders:
         request = {
             "bytes": count,
             "name": name,
-            "size": size,
+            "size": sides(size),
             "bounds": asdict(self.bounds),
             "seconds": self.limits.decoding_seconds,
             "growth": self.limits.decoding_bytes + SLACK,
         }
         with self.worker(name, spend) as worker:
-            answer, square = worker.ask(request, file)
+            answer, picture = worker.ask(request, file)
         spend(answer["seconds"])
         if "error" in answer:
             raise RequestError(answer["status"], without_paths(answer["error"]))
-        return square
+        return picture
 
     @contextmanager
     def worker(self, name: str, spend: Spend) -> Iterator[Worker]:

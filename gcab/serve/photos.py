@@ -14,14 +14,15 @@ from gcab.errors import GcabError
 from gcab.serve.decoding import Decoders, Spend, ignore, photo_bounds
 from gcab.serve.limits import Limits, RequestError
 from gcab.serve.wording import without_paths
+from gcab.sizes import Size, sides
 
 SMALLEST = 1  # pixels a side: a JPEG is judged by what it can be scaled to
 
 
-def decode_photo(decoders: Decoders, file: IO[bytes], name: str, size: int, spend: Spend = ignore) -> Tensor:
-    """(3, size, size) bytes, or `RequestError`."""
-    square = bytearray(decoders.decode(file, name, size, spend))
-    return torch.frombuffer(square, dtype=torch.uint8).view(size, size, 3).permute(2, 0, 1)
+def decode_photo(decoders: Decoders, file: IO[bytes], name: str, size: Size, spend: Spend = ignore) -> Tensor:
+    """(3, height, width) bytes, or `RequestError`."""
+    picture = bytearray(decoders.decode(file, name, size, spend))
+    return torch.frombuffer(picture, dtype=torch.uint8).view(*sides(size), 3).permute(2, 0, 1)
 
 
 def check_photo(file: IO[bytes], name: str, limits: Limits) -> None:
@@ -35,7 +36,7 @@ def check_photo(file: IO[bytes], name: str, limits: Limits) -> None:
         raise RequestError(422, without_paths(str(problem))) from None
 
 
-def check_readable(photos: Mapping[Path, str], size: int, decoders: Decoders) -> None:
+def check_readable(photos: Mapping[Path, str], size: Size, decoders: Decoders) -> None:
     """Decode every file once: only here are the names known that their owner gave them."""
     unreadable = []
     for path, name in photos.items():

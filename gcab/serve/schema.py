@@ -45,7 +45,7 @@ class Model(Shape):
     method: str
     generation: int
     digest: str = Field(description="Names these very weights; after an undo, generations come again.")
-    image_size: int
+    image_size: int | tuple[int, int] = Field(description="Pixels a side, or height and width.")
     classes: list[ServedClass]
     tasks: list[ServedTask]
     capacity: dict[str, float] = Field(description="Share of each gate's units in use.")
@@ -79,8 +79,8 @@ class TaskShare(Shape):
 
 
 class Attention(Shape):
-    side: int
-    maps: list[list[float]] = Field(description="For each pass side² values in 0..1, row by row.")
+    side: int = Field(description="Values in a row.")
+    maps: list[list[float]] = Field(description="For each pass one value in 0..1 for each patch, row by row.")
 
 
 class Prediction(Shape):

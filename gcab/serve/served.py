@@ -17,6 +17,7 @@ from gcab.methods.method import state_bytes
 from gcab.parallel.devices import suitable_threads
 from gcab.report.model_page import estimate_now, warnings_of
 from gcab.serve.attention import attention_maps
+from gcab.sizes import sides
 from gcab.version import VERSION
 
 SIZES = (1, 2, 4, 8, 16, 32)  # of batches: up to what a server gathers by default
@@ -60,7 +61,7 @@ class ServedModel:
     def load(cls, folder: Path, inference: Inference) -> "ServedModel":
         """The current model of a folder, tried out on blank images."""
         model = cls(Classifier.load(folder, device=inference.device), inference)
-        blank = torch.zeros(SIZES[-1], 3, model.image_size, model.image_size, dtype=torch.uint8)
+        blank = torch.zeros(SIZES[-1], 3, *sides(model.image_size), dtype=torch.uint8)
         try:
             # Compiling and recording take their time now, not in the first request; a GPU records each size by itself.
             for count in SIZES if model.device.type == "cuda" else SIZES[:2]:
@@ -74,7 +75,7 @@ class ServedModel:
         return model
 
     def scores(self, pixels: Tensor, attention: Sequence[bool]) -> list[Scores]:
-        """For images (n, 3, S, S) as bytes; maps only for those that ask, as they need the readable passes."""
+        """For images (n, 3, H, W) as bytes; maps only for those that ask, as they need the readable passes."""
         with torch.inference_mode(), suitable_threads(self.device, len(pixels) * self.features_per_image):
             images = self.method.setting.normalise(pixels.to(self.device))
             logits = self.predictor(images).cpu()
@@ -104,8 +105,11 @@ class ServedModel:
             "answered_by": self.tasks[int(best.indices[0])],
         }
         if scores.maps is not None:
-            side = round(scores.maps.shape[-1] ** 0.5)
-            answer["attention"] = {"side": side, "maps": [[round(v, 4) for v in row] for row in scores.maps.tolist()]}
+            _, columns = self.method.setting.encoder.grid(self.image_size)
+            answer["attention"] = {
+                "side": columns,
+                "maps": [[round(v, 4) for v in row] for row in scores.maps.tolist()],
+            }
         return answer
 
     def describe(self) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from gcab.serve.served import Inference, ServedModel
 from gcab.serve.teaching import Teacher
 from gcab.serve.wording import without_paths
 from gcab.serve.workplace import remove_abandoned
+from gcab.sizes import Size
 
 
 class Service:
@@ -56,7 +57,7 @@ class Service:
         }
 
     @property
-    def image_size(self) -> int:
+    def image_size(self) -> Size:
         return self.model.image_size
 
     @property

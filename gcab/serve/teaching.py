@@ -21,6 +21,7 @@ from gcab.serve.limits import Limits, RequestError, needing_room
 from gcab.serve.photos import check_readable
 from gcab.serve.wording import without_paths
 from gcab.serve.workplace import Workplace, workplace
+from gcab.sizes import Size
 
 EVENTS = 200
 LONGEST_LINE = 2**16
@@ -35,7 +36,7 @@ class Place(Protocol):
     folder: ModelFolder
 
     @property
-    def image_size(self) -> int: ...
+    def image_size(self) -> Size: ...
 
     @property
     def decoders(self) -> Decoders: ...

@@ -59,7 +59,10 @@ def test_the_nearest_name_is_offered(
         ([*TRAIN, "--seed", "one"], "argument --seed: invalid int value: 'one'"),
         ([*TRAIN, "--method", "finetune", "--options.drift", "none"], "unknown argument '--options.drift'"),
         ([*TRAIN, "--encoder.heads", "5"], "encoder.width 64 is not a multiple of encoder.heads 5."),
-        ([*TRAIN, "--scenario.image_size", "9"], "scenario.image_size 9 is not a multiple of encoder.patch 2."),
+        (
+            [*TRAIN, "--scenario.image_size", "9"],
+            "scenario.image_size 9 is not a multiple of encoder.patch 2: change one.",
+        ),
         ([*TRAIN, "--scenario.sizes", "1,2,3"], "scenario.sizes [1, 2, 3] must be 5 positive numbers"),
         ([*TRAIN, "--scenario.sizes", "two"], "scenario.sizes cannot be 'two'"),
         ([*TRAIN, "--scenario.order", "paper"], "class order is known for cifar100, tiny-imagenet, imagenet100 only"),

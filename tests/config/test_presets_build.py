@@ -11,6 +11,7 @@ from gcab.data.tasks import Task
 from gcab.methods.registry import methods
 from gcab.model.encoder import Encoder
 from gcab.profiles import PROFILES
+from gcab.sizes import sides
 
 pytestmark = pytest.mark.repeats
 
@@ -51,5 +52,5 @@ def check_network(config: RunConfig, tasks: tuple[Task, ...]) -> None:
             if isinstance(module, Encoder):
                 del module.blocks[1:-1]  # images pass each as they pass the last, and on this device slowly
         with torch.inference_mode():
-            logits = method.predict(torch.empty(2, 3, size, size, device="meta"))
+            logits = method.predict(torch.empty(2, 3, *sides(size), device="meta"))
         assert logits.shape == (2, sum(task.classes for task in tasks))

@@ -12,7 +12,6 @@ from helpers.runs import (
     BUFFER,
     CLASSES,
     CPU,
-    IMAGE_SIZE,
     Case,
     FinishedRun,
     WatchedScenario,
@@ -35,6 +34,7 @@ from gcab.methods.registry import methods
 from gcab.runs.assemble import build_method, load_method
 from gcab.runs.experiment import Experiment, run_experiment
 from gcab.runs.folder import RunFolder
+from gcab.sizes import sides
 from gcab.training.step import Step
 from gcab.training.trainer import Epoch, Trainer, finish
 
@@ -56,7 +56,8 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 def some_images(setting_of: Method, count: int = 30) -> Tensor:
     generator = torch.Generator().manual_seed(5)
-    images = torch.randint(256, (count, 3, IMAGE_SIZE, IMAGE_SIZE), generator=generator, dtype=torch.uint8)
+    shape = (count, 3, *sides(setting_of.setting.image_size))
+    images = torch.randint(256, shape, generator=generator, dtype=torch.uint8)
     return setting_of.setting.normalise(images)
 
 
@@ -72,7 +73,8 @@ def one_more_task(finished: FinishedRun) -> tuple[Method, Task, TaskImages]:
     grow(method, task, config.seed)
     method.begin_task(task)
     generator = torch.Generator().manual_seed(6)
-    images = torch.randint(256, (24, 3, IMAGE_SIZE, IMAGE_SIZE), generator=generator, dtype=torch.uint8)
+    shape = (24, 3, *sides(method.setting.image_size))
+    images = torch.randint(256, shape, generator=generator, dtype=torch.uint8)
     return method, task, TaskImages(images, task.first + torch.arange(24) % 2)
 
 
@@ -217,7 +219,7 @@ def as_bytes(tensors: Iterator[Tensor]) -> bytes:
 def test_stored_images_are_declared_to_the_byte(finished: FinishedRun) -> None:
     method, state = finished.method, dict(finished.method.state_dict())
     images, setting = finished.data.train.images, method.setting
-    budget = BUFFER * 3 * IMAGE_SIZE**2 if hasattr(finished.config.options, "buffer") else 0
+    budget = BUFFER * images[0].nbytes if hasattr(finished.config.options, "buffer") else 0
     assert method.image_bytes() == budget
     assert sum(value.nbytes for value in state.values() if value.dtype == torch.uint8) == budget
     stored = finished.run.records("task")[-1]["bytes"]

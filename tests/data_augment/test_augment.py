@@ -155,12 +155,18 @@ def simulated_share(size: int) -> float:
     return sum(shares) / len(shares)
 
 
-@pytest.mark.parametrize(("height", "width", "middle"), [(4, 200, (0, 97, 4, 5)), (200, 4, (97, 0, 5, 4))])
-def test_resized_box_of_a_ribbon_falls_back_to_its_middle(
-    height: int, width: int, middle: tuple[int, int, int, int]
-) -> None:
-    box = without_randaugment("resized").draw(50, height, width, seeded(0)).box
-    assert (box == torch.tensor(middle)).all()
+@pytest.mark.parametrize(("height", "width"), [(64, 256), (256, 64)])
+def test_a_box_of_a_wide_image_is_stretched_no_more_than_one_of_a_square(height: int, width: int) -> None:
+    box = without_randaugment("resized").draw(5_000, height, width, seeded(0)).box
+    top, left, box_height, box_width = box.unbind(1)
+    assert (top + box_height <= height).all()
+    assert (left + box_width <= width).all()
+    stretch = (box_width / box_height * (height / width)).log()
+    assert stretch.abs().max() < math.log(4 / 3) + 0.06
+    assert abs(stretch.mean()) < 0.01
+    share = (box_height * box_width) / (height * width)
+    assert share.min() > 0.07
+    assert abs(share.mean() - simulated_share(128)) < 0.02
 
 
 def test_same_seed_same_views_and_another_seed_others() -> None:

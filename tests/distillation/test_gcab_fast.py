@@ -438,8 +438,9 @@ def test_without_gates_there_is_one_open_pass() -> None:
     assert logits(fast, some_pixels()).shape == (9, 5)
 
 
-def test_views_show_two_images_cut_along_one_line() -> None:
-    images = torch.arange(50, dtype=torch.uint8).reshape(50, 1, 1, 1).expand(50, 3, 8, 8).contiguous()
+@pytest.mark.parametrize(("height", "width"), [(8, 8), (4, 12)])
+def test_views_show_two_images_cut_along_one_line(height: int, width: int) -> None:
+    images = torch.arange(50, dtype=torch.uint8).reshape(50, 1, 1, 1).expand(50, 3, height, width).contiguous()
     torch.manual_seed(2)
     views = cut_and_mirrored(images)
     assert views.dtype == torch.uint8

@@ -16,7 +16,7 @@ from gcab.model.referee import EYE, HEADS, STATISTICS
 from gcab.model.statistics import ClassStatistics, Motion, shrunk
 from gcab.model.triangle import symmetric
 
-TOKENS, WIDTH = 16, 3  # a 4 x 4 grid of tokens: four cells
+SIDE, TOKENS, WIDTH = 4, 16, 3  # a 4 x 4 grid of tokens: four cells
 SIZES = (2, 3)
 
 
@@ -27,7 +27,7 @@ def random_features(count: int, seed: int) -> Tensor:
 
 
 def statistics_of(features: Tensor, labels: Tensor, classes: int, pooled: bool = False) -> ClassStatistics:
-    statistics = ClassStatistics(TOKENS, WIDTH, pooled)
+    statistics = ClassStatistics(SIDE, WIDTH, pooled)
     statistics.grow(classes)
     statistics.fit(statistics.pool(features), labels)
     return statistics
@@ -35,13 +35,18 @@ def statistics_of(features: Tensor, labels: Tensor, classes: int, pooled: bool =
 
 def test_pooling_averages_each_quarter_of_the_image() -> None:
     features = random_features(2, seed=1)
-    pooled = ClassStatistics(TOKENS, WIDTH).pool(features)
+    pooled = ClassStatistics(SIDE, WIDTH).pool(features)
     assert pooled.shape == (2, 4, WIDTH)
     for cell in range(4):
         rows, columns = (2 * (cell // 2), 2 * (cell % 2))
         members = [4 * (rows + y) + columns + x for y in range(2) for x in range(2)]
         expected = sum(features[:, member] for member in members) / 4
         assert torch.allclose(pooled[:, cell], torch.as_tensor(expected), atol=1e-6)
+
+
+def test_a_wide_image_has_quarters_of_its_own_shape() -> None:
+    features = torch.arange(8.0)[None, :, None]  # two rows of four tokens
+    assert ClassStatistics((2, 4), 1).pool(features).flatten().tolist() == [0.5, 2.5, 4.5, 6.5]
 
 
 def test_one_token_is_one_cell() -> None:
@@ -108,7 +113,7 @@ def close(one: Tensor, other: Tensor, tolerance: float) -> bool:
 def test_where_nothing_moves_the_covariance_is_that_of_all_images(transported: bool) -> None:
     features, labels = random_features(90, seed=20), torch.arange(90) % 5
     features += labels[:, None, None]
-    statistics, shown = ClassStatistics(TOKENS, WIDTH, pooled=True), 0
+    statistics, shown = ClassStatistics(SIDE, WIDTH, pooled=True), 0
     for classes in SIZES:
         new = (labels >= shown) & (labels < shown + classes)
         pooled = statistics.pool(features[new])
@@ -245,7 +250,7 @@ def test_growing_keeps_what_is_known() -> None:
     assert torch.allclose(statistics(asked)[:, :2], before, rtol=1e-5)
     size = 4 * WIDTH
     assert statistics.nbytes() == 4 * (5 * size * 2 + 5)
-    assert ClassStatistics(TOKENS, WIDTH, pooled=True).nbytes() == 4 * size * (size + 1) // 2 + 8
+    assert ClassStatistics(SIDE, WIDTH, pooled=True).nbytes() == 4 * size * (size + 1) // 2 + 8
 
 
 EXTENDED = replace(gcab_options("extended"), eye=128)
@@ -342,10 +347,10 @@ def test_without_compensation_the_means_stay_where_they_were(drift: Literal["pfr
     assert not torch.allclose(*means[True], atol=1e-3)
 
 
-@pytest.mark.parametrize("tokens", [1, 16, 64])
-def test_what_belongs_to_cells_reaches_their_tokens(tokens: int) -> None:
-    statistics = ClassStatistics(tokens, 5)
+@pytest.mark.parametrize("grid", [(1, 1), (4, 4), (2, 6), (6, 1), (8, 8)])
+def test_what_belongs_to_cells_reaches_their_tokens(grid: tuple[int, int]) -> None:
+    statistics = ClassStatistics(grid, 5)
     cells = torch.randn(3, statistics.cells, 5, generator=torch.Generator().manual_seed(1))
     spread = statistics.spread(cells)
-    assert spread.shape == (3, tokens, 5)
+    assert spread.shape == (3, grid[0] * grid[1], 5)
     assert torch.allclose(statistics.pool(spread), cells)

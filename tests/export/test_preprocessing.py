@@ -11,9 +11,10 @@ from gcab.data.decode import from_pil
 from gcab.data.tasks import Setting
 from gcab.export.preprocessing import Preprocessing, resampling
 from gcab.model.encoder import EncoderConfig
+from gcab.sizes import Size
 
 
-def levels(photos: Tensor, size: int) -> Tensor:
+def levels(photos: Tensor, size: Size) -> Tensor:
     """What the network would get, as bytes."""
     bare = Setting(EncoderConfig(), size, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
     return (Preprocessing(bare)(photos) * 255).round()
@@ -68,9 +69,12 @@ def test_every_weight_row_keeps_the_brightness(length: int, side: int, size: int
         (640, 481, 64, 1, 0.3),
         (29, 39, 32, 5, 0.3),  # Pillow goes down the columns first, and clips in between
         (1201, 1600, 224, 3, 0.3),
+        (50, 40, (16, 32), 1, 0.05),  # cut above and below
+        (300, 201, (32, 16), 1, 0.3),  # cut at the sides
+        (200, 300, (16, 48), 2, 0.3),
     ],
 )
-def test_as_close_to_pillow_as_stated(width: int, height: int, size: int, most: float, mean: float) -> None:
+def test_as_close_to_pillow_as_stated(width: int, height: int, size: Size, most: float, mean: float) -> None:
     image = soft(width, height)
     apart = (levels(torch.from_numpy(np.asarray(image)[None].copy()), size)[0] - from_pil(image, size)).abs()
     assert apart.max() <= most

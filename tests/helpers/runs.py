@@ -1,4 +1,4 @@
-"""Whole experiments small enough for a fraction of a second: six classes, two or three tasks, images of 8x8 pixels."""
+"""Whole experiments small enough for a fraction of a second: six classes, two or three tasks, tiny images."""
 
 import gc
 import weakref
@@ -19,15 +19,17 @@ from gcab.data.scenario import Scenario, TaskStream
 from gcab.data.tasks import Task
 from gcab.methods.method import Method
 from gcab.methods.registry import methods
+from gcab.parallel.devices import suitable_threads
 from gcab.runs.environment import environment
 from gcab.runs.experiment import Data, Experiment, Observer
 from gcab.runs.folder import RunFolder
+from gcab.sizes import Size, sides
 from helpers.processes import without_seconds
 from helpers.settings import FEW_TOKENS, TINY
 
 CPU = torch.device("cpu")
 CLASSES = tuple(f"shape {label}" for label in range(6))
-IMAGE_SIZE = 8
+SQUARE, TALL = 8, (12, 8)
 BUFFER = 7  # images, for methods that store some
 BUDGETS = {  # of methods that have such an option
     "buffer": BUFFER,
@@ -61,6 +63,7 @@ class Case:
     profile: str
     changes: dict[str, Any] = field(default_factory=dict)
     scenario: str = "digits/3"
+    image_size: Size = SQUARE
 
     def __str__(self) -> str:
         change = "".join(f"-{key.removeprefix('options.')}-{value}" for key, value in self.changes.items())
@@ -71,13 +74,17 @@ class Case:
         budget = {f"options.{name}": value for name, value in BUDGETS.items() if hasattr(options, name)}
         if "options.eye" in methods()[self.method].profiles.get(self.profile, {}):
             budget["options.eye"] = EYE
-        layers = {**SMALL, **budget, **self.changes, **(changes or {})}
+        layers = {**SMALL, "scenario.image_size": self.image_size, **budget, **self.changes, **(changes or {})}
         return resolve(self.scenario, self.method, self.profile, seed, layers)
 
 
 def profile_cases() -> list[Case]:
-    """Every method under every profile that says something about it."""
-    return [Case(name, profile) for name, kind in methods().items() for profile in kind.profiles or ["official"]]
+    """Every method under every profile that says something about it; images that are not square, where they may be."""
+    return [
+        Case(name, profile, image_size=SQUARE if kind.square else TALL)
+        for name, kind in methods().items()
+        for profile in kind.profiles or ["official"]
+    ]
 
 
 def switch_cases() -> list[Case]:
@@ -115,9 +122,9 @@ def groups(switched: list[tuple[str, Any]], size: int) -> list[dict[str, Any]]:
     return [dict(switched[first::count]) for first in range(count)]
 
 
-def labelled_images(per_class: int, seed: int) -> ImageSet:
+def labelled_images(per_class: int, seed: int, size: Size) -> ImageSet:
     """Noise around one random image per class: something a network can learn."""
-    shape = (3, IMAGE_SIZE, IMAGE_SIZE)
+    shape = (3, *sides(size))
     centres = torch.randint(60, 196, (len(CLASSES), *shape), generator=torch.Generator().manual_seed(1))
     labels = torch.arange(per_class * len(CLASSES)) % len(CLASSES)
     noise = torch.randint(-40, 41, (len(labels), *shape), generator=torch.Generator().manual_seed(seed))
@@ -147,7 +154,9 @@ def data_for(config: RunConfig, per_task: int = 24) -> Data:
     """Two batches of images to learn from in every task."""
     scenario = Scenario.build(config.scenario, config.seed, CLASSES)
     watched = WatchedScenario(scenario.config, scenario.seed, scenario.tasks, scenario.order)
-    return Data(labelled_images(per_task // scenario.tasks[0].classes, seed=2), labelled_images(4, seed=3), watched)
+    size = config.scenario.image_size
+    train = labelled_images(per_task // scenario.tasks[0].classes, seed=2, size=size)
+    return Data(train, labelled_images(4, seed=3, size=size), watched)
 
 
 @dataclass(frozen=True)
@@ -170,7 +179,8 @@ def finished_run(config: RunConfig, path: Path, observe: Observer | None = None)
     tasks = [list(task.names) for task in data.scenario.tasks]
     run = RunFolder.prepare(path, {**environment(), "format": 1, "config": to_dict(config), "tasks": tasks})
     experiment = Experiment(config, data, run, CPU, observe or ignore, checkpoint_seconds=1e9)
-    experiment.finish()
+    with suitable_threads(CPU, config.features_per_batch()):  # more add numbers up in another order
+        experiment.finish()
     return FinishedRun(config, data, run, experiment.method)
 
 

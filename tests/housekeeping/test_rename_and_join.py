@@ -76,7 +76,7 @@ def test_statistics_of_two_classes_are_those_of_one() -> None:
     pooled = torch.randn(30, 4, 6, generator=random)
     labels = torch.arange(30) % 3
     labels[:4] = 1
-    joined, once = (ClassStatistics(16, 6, pooled=True) for _ in range(2))
+    joined, once = (ClassStatistics(4, 6, pooled=True) for _ in range(2))
     joined.grow(3)
     once.grow(2)
     joined.fit(pooled, labels)

@@ -75,6 +75,13 @@ def test_the_centre_is_cut_out() -> None:
     assert torch.equal(as_images(wide.transpose(0, 2, 1), 4), torch.full((1, 3, 4, 4), 200).byte())
 
 
+def test_a_wide_centre_is_cut_out() -> None:
+    tall = np.zeros((1, 9, 8), dtype=np.uint8)
+    tall[0, 2:6] = 200
+    assert torch.equal(as_images(tall, (4, 8)), torch.full((1, 3, 4, 8), 200).byte())
+    assert torch.equal(as_images(tall, (2, 4)), torch.full((1, 3, 2, 4), 200).byte())
+
+
 def test_another_size() -> None:
     assert torch.equal(as_images(np.full((2, 20, 20), 77, np.uint8), 8), torch.full((2, 3, 8, 8), 77).byte())
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from small_b import SETTING, SIDE, batch_of, begin, build, end, fit, images_of, learn, snapshot, tasks, terms
 
-from gcab.data.perturbations import PERTURBATIONS, perturbed
+from gcab.data.perturbations import PERTURBATIONS, cut_out, perturbed
 from gcab.data.tasks import Batch
 from gcab.methods.rm import at_equal_steps
 
@@ -23,6 +23,13 @@ def test_twelve_views_are_bytes_and_differ_from_the_image() -> None:
     assert torch.equal(views[4], images.flip(3))
     assert torch.equal(views[8], 255 - images)
     assert int((views[0] == 0).sum()) < int((views[3] == 0).sum()), "a larger square"
+
+
+def test_a_box_is_cut_out_of_wide_images_in_their_own_shape() -> None:
+    torch.manual_seed(1)
+    black = cut_out(0.5, torch.full((50, 3, 8, 24), 9, dtype=torch.uint8))[:, 0] == 0
+    assert black.any(dim=2).sum(dim=1).max() in (3, 4)
+    assert black.any(dim=1).sum(dim=1).max() in (11, 12)
 
 
 def test_a_constant_predictor_is_certain_and_a_divided_one_is_not() -> None:

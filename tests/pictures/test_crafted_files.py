@@ -19,7 +19,7 @@ PROBE = """
 import json, resource, sys
 from PIL import Image
 from gcab.data.containers.contents import Bounds
-from gcab.data.pictures import enough_for, examine, read_square
+from gcab.data.pictures import enough_for, examine, read_picture
 from gcab.errors import GcabError
 content = sys.stdin.buffer.read()
 Image.init()
@@ -29,7 +29,7 @@ def used():
 began, before = used()
 bounds = Bounds(memory=192 * 2**20, pixels=25_000_000)
 try:
-    said = str(read_square(examine(content, "it", bounds, enough_for(64)), 64, "it").size)
+    said = str(read_picture(examine(content, "it", bounds, enough_for(64)), 64, "it").size)
 except GcabError as problem:
     said = str(problem)
 seconds, peak = used()

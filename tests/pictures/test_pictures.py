@@ -9,8 +9,9 @@ from PIL import Image, ImageOps, features
 
 from gcab.data.containers.contents import Bounds, TooLargeError
 from gcab.data.containers.exif import orientation
-from gcab.data.pictures import enough_for, examine, read_square
+from gcab.data.pictures import enough_for, examine, read_picture
 from gcab.errors import GcabError
+from gcab.sizes import Size, sides
 
 NOISE = np.random.default_rng(0)
 
@@ -21,28 +22,32 @@ def file_of(image: Image.Image, kind: str, **options: Any) -> bytes:
     return stream.getvalue()
 
 
-def square(content: bytes, size: int, bounds: Bounds | None = None) -> np.ndarray[Any, Any]:
+def square(content: bytes, size: Size, bounds: Bounds | None = None) -> np.ndarray[Any, Any]:
     contents = examine(content, "it", bounds or Bounds(), enough_for(size))
-    return np.asarray(read_square(contents, size, "it")).astype(int)
+    return np.asarray(read_picture(contents, size, "it")).astype(int)
 
 
-def whole(content: bytes, size: int) -> np.ndarray[Any, Any]:
+def whole(content: bytes, size: Size) -> np.ndarray[Any, Any]:
     """The definition: turned upright, in RGB on white, and resized, each for the whole picture at once."""
     image = ImageOps.exif_transpose(Image.open(io.BytesIO(content)))
     if image.has_transparency_data:
         rgba = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
-    side = min(image.size)
-    left, top = (image.width - side) / 2, (image.height - side) / 2
-    box = (left, top, left + side, top + side)
-    resized = image.convert("RGB").resize((size, size), Image.Resampling.BICUBIC, box=box, reducing_gap=2.0)
+    rows, columns = sides(size)
+    if image.width * rows >= image.height * columns:  # too wide
+        width, height = image.height * columns / rows, float(image.height)
+    else:
+        width, height = float(image.width), image.width * rows / columns
+    left, top = (image.width - width) / 2, (image.height - height) / 2
+    box = (left, top, left + width, top + height)
+    resized = image.convert("RGB").resize((columns, rows), Image.Resampling.BICUBIC, box=box, reducing_gap=2.0)
     return np.asarray(resized).astype(int)
 
 
 @pytest.mark.parametrize("turn", range(1, 9))
 @pytest.mark.parametrize(("width", "height"), [(5, 7), (101, 64), (300, 700), (1500, 1001)])
-@pytest.mark.parametrize("size", [8, 31, 64])
-def test_bands_give_what_the_whole_gives(turn: int, width: int, height: int, size: int) -> None:
+@pytest.mark.parametrize("size", [8, 31, 64, (30, 16)])
+def test_bands_give_what_the_whole_gives(turn: int, width: int, height: int, size: Size) -> None:
     exif = Image.Exif()
     exif[0x0112] = turn
     image = Image.fromarray(NOISE.integers(0, 256, (height, width, 3), dtype=np.uint8))

@@ -21,6 +21,7 @@ from gcab.methods.frozen import Frozen
 from gcab.pretrained.vision_transformer import VisionTransformer
 from gcab.runs.assemble import load_method
 from gcab.serve.served import Inference, ServedModel
+from gcab.sizes import sides
 
 
 def lesson(root: Path, names: tuple[str, ...], seed: int = 0) -> Path:
@@ -149,7 +150,7 @@ def test_an_exported_file_contains_the_encoder(
     flags = ["--with-preprocessing"] if with_preprocessing else []
     succeeds(capsys, "export", model, tmp_path / "m.onnx", *flags)
     loaded = ContinualClassifier.load(model, "cpu")
-    side = loaded.image_size
+    side, _ = sides(loaded.image_size)
     photos = np.stack([pictures(name, 1, side, seed=9)[0] for name in (*WEEK1, *WEEK2)])
     ready = photos
     if not with_preprocessing:
@@ -173,7 +174,7 @@ def test_a_graph_is_served_without_a_compiler(graph: Path, tmp_path: Path, monke
 def test_a_server_answers_as_the_model_does(encoder: Path, tmp_path: Path) -> None:
     model = learned(tmp_path / "m", tmp_path, encoder)
     served = ServedModel.load(model, Inference("cpu"))
-    photos = torch.from_numpy(pictures("ring", 2, served.image_size, seed=9)).permute(0, 3, 1, 2).contiguous()
+    photos = torch.from_numpy(pictures("ring", 2, *sides(served.image_size), seed=9)).permute(0, 3, 1, 2).contiguous()
     loaded = ContinualClassifier.load(model, "cpu")
     for score, expected in zip(served.scores(photos, [False] * 2), loaded.predict_proba(photos), strict=True):
         np.testing.assert_allclose(score.probabilities, expected, atol=1e-6)

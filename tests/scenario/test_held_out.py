@@ -16,6 +16,7 @@ from gcab.paper.evidence import reduced
 from gcab.report.tables import accuracy_table
 from gcab.runs.experiment import load_data
 from gcab.runs.folder import RunFolder
+from gcab.sizes import Size
 
 SHORT = [*train_flags("finetune", {"training.epochs": 1, "training.batch_size": 64}), "--device", "cpu"]
 
@@ -28,7 +29,7 @@ def test_held_out_images_are_tested_on_and_not_trained_on(monkeypatch: pytest.Mo
     asked: list[Split] = []
     info = dataset("digits")
 
-    def load(root: Path | None, split: Split, size: int) -> ImageSet:
+    def load(root: Path | None, split: Split, size: Size) -> ImageSet:
         asked.append(split)
         return info.load(root, split, size)
 

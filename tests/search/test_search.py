@@ -24,6 +24,7 @@ from gcab.methods.registry import methods
 from gcab.methods.space import Near
 from gcab.search.results import FILE, best_of, finished_trials, record_trial, results_table
 from gcab.search.trials import Search, plan_search
+from gcab.sizes import Size
 
 SEARCHED = sorted(name for name, kind in methods().items() if kind.search_space)
 SHORT = flags({**TINY, **FEW_TOKENS, "training.epochs": 1, "training.warmup_epochs": 0})
@@ -123,7 +124,7 @@ def test_a_search_reads_no_test_image_and_ends_with_flags(
     asked: list[Split] = []
     info = dataset("digits")
 
-    def load(root: Path | None, split: Split, size: int) -> ImageSet:
+    def load(root: Path | None, split: Split, size: Size) -> ImageSet:
         asked.append(split)
         return info.load(root, split, size)
 

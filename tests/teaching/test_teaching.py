@@ -535,7 +535,7 @@ def test_few_photos_are_all_learned_from(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wishes", "expected"),
     [
-        ({"size": 16}, "the images of this model are 8 pixels wide since its first task"),
+        ({"size": 16}, "the images of this model have 8 x 8 pixels since its first task"),
         ({"encoder": "small", "settings": {}}, "encoder.blocks is 1 since this model's first task and cannot become 4"),
         ({"encoder": "large"}, "unknown encoder 'large'"),
         ({"recipe": "fotos"}, "unknown recipe 'fotos': did you mean 'photos'"),

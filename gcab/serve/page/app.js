@@ -4,7 +4,7 @@
  * @typedef {import("./parts.js").Model} Model
  */
 
-import { accuracy, byId, counted, element, notice, readableBytes, sentence, Server, showBars } from "./parts.js";
+import { accuracy, byId, counted, element, notice, readableBytes, sentence, Server, showBars, sidesOf } from "./parts.js";
 import { Predict } from "./predict.js";
 import { Report } from "./report.js";
 import { Teach } from "./lessons.js";
@@ -59,7 +59,7 @@ function showModel(model) {
     Generation: model.generation || "–",
     Classes: model.classes.length,
     "Right now": model.expected_accuracy === null ? "not known" : `about ${model.expected_accuracy.toFixed(0)} % of new photos, an estimate`,
-    "Image size": `${model.image_size} × ${model.image_size} pixels`,
+    "Image size": `${sidesOf(model).join(" × ")} pixels`,
     Size: `${readableBytes(model.bytes)}, ${model.stores_images ? "some photos in it" : "no photo in it"}`,
   };
   byId("model-facts").replaceChildren(

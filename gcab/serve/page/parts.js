@@ -2,7 +2,7 @@
  * The parts every tab is built from: talking to the server, asking the person, building elements, taking files.
  *
  * @typedef {{index: number, classes: string[], accuracy: number | null, held_out: number, now: number | null}} Task
- * @typedef {{name: string, version: string, method: string, generation: number | null, digest: string, image_size: number,
+ * @typedef {{name: string, version: string, method: string, generation: number | null, digest: string, image_size: number | number[],
  *   classes: {name: string, task: number}[], tasks: Task[], capacity: {input?: number, hidden?: number}, bytes: number,
  *   expected_accuracy: number | null, warnings: string[], verdict: string | null,
  *   stores_images: boolean, can_undo: boolean, undoes: "task" | "distillation" | "forgetting" | "renaming" | "joining" | null, can_teach: boolean,
@@ -142,6 +142,11 @@ export function notice(id, text, again) {
 /** @param {string} text said once to those who listen to the page */
 export function announce(text) {
   byId("announcer").textContent = text;
+}
+
+/** @param {Model} model @returns {number[]} height and width of the images it sees */
+export function sidesOf({ image_size: size }) {
+  return typeof size === "number" ? [size, size] : size;
 }
 
 /** @param {string} listId @param {Bar[]} bars */

@@ -9,7 +9,7 @@
  *   corrected: string | null}} Photo
  */
 
-import { announce, byId, element, formWith, notice, percent, sentence, showBars, takeFiles, Trouble } from "./parts.js";
+import { announce, byId, element, formWith, notice, percent, sentence, showBars, sidesOf, takeFiles, Trouble } from "./parts.js";
 
 const FLAT = 0.8; // a map that nowhere falls below this share of its peak shows no place
 const AT_ONCE = 4; // requests under way together: enough for the server to batch, few enough to leave it responsive
@@ -221,15 +221,18 @@ export class Predict {
     const attention = this.#shown?.prediction?.attention;
     const values = attention?.maps[Number(select.value)];
     const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
-    const { width: size } = canvas;
+    const [rows, columns] = this.#model ? sidesOf(this.#model) : [1, 1];
+    canvas.height = Math.round((canvas.width * rows) / columns);
     context.globalAlpha = 1;
     context.fillStyle = "white"; // the model, too, lays transparent pictures on white
-    context.fillRect(0, 0, size, size);
+    context.fillRect(0, 0, canvas.width, canvas.height);
     context.imageSmoothingQuality = "high";
     if (this.#bitmap) {
       const { width, height } = this.#bitmap;
-      const side = Math.min(width, height);
-      context.drawImage(this.#bitmap, (width - side) / 2, (height - side) / 2, side, side, 0, 0, size, size);
+      const step = Math.min(width / columns, height / rows);
+      const [wide, high] = [step * columns, step * rows];
+      const centre = /** @type {const} */ ([(width - wide) / 2, (height - high) / 2, wide, high]);
+      context.drawImage(this.#bitmap, ...centre, 0, 0, canvas.width, canvas.height);
     }
     const least = values ? Math.min(...values) : 0;
     const flat = least >= FLAT;
@@ -238,7 +241,7 @@ export class Predict {
     byId("map-legend").hidden = flat;
     if (attention && values && !flat) {
       context.globalAlpha = Number(slider.value) / 100;
-      context.drawImage(heat(values, attention.side), 0, 0, size, size);
+      context.drawImage(heat(values, attention.side), 0, 0, canvas.width, canvas.height);
     }
     const looked = values && !flat ? `, with its attention: ${select.selectedOptions[0].text.toLowerCase()}` : "";
     canvas.setAttribute("aria-label", `${this.#shown?.file.name ?? "The photo"} as the model sees it${looked}`);
@@ -267,14 +270,15 @@ function describe(prediction) {
 }
 
 /**
- * @param {number[]} values row by row, as shares of the largest @param {number} side
+ * @param {number[]} values row by row, as shares of the largest @param {number} side values in a row
  * @returns {HTMLCanvasElement} one pixel per patch; drawing it larger smooths it
  */
 function heat(values, side) {
   const canvas = document.createElement("canvas");
-  canvas.width = canvas.height = side;
+  canvas.width = side;
+  canvas.height = values.length / side;
   const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
-  const pixels = context.createImageData(side, side);
+  const pixels = context.createImageData(canvas.width, canvas.height);
   values.forEach((value, index) => {
     const place = value * (RAMP.length - 1); // on the scale of the legend, so that little difference looks like little
     const lower = Math.min(RAMP.length - 2, Math.floor(place));

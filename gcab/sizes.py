@@ -1,0 +1,36 @@
+"""How large images are: one number where they are square, else height and width."""
+
+Size = int | tuple[int, int]
+
+
+def sides(size: Size) -> tuple[int, int]:
+    """Height and width."""
+    return (size, size) if isinstance(size, int) else size
+
+
+def simplest(height: int, width: int) -> Size:
+    """A square has one name, whichever way it was given."""
+    return height if height == width else (height, width)
+
+
+def parse_size(text: str) -> Size:
+    """Read `64` or `48x96`; anything else is a ValueError."""
+    height, both, width = text.lower().partition("x")
+    return simplest(int(height), int(width if both else height))
+
+
+def size_name(size: Size) -> str:
+    """As it is given on a command line, and part of the names of files."""
+    return "x".join(map(str, sides(size))) if isinstance(size, tuple) else str(size)
+
+
+def pixels(size: Size) -> str:
+    """For sentences: 48 x 96 pixels."""
+    height, width = sides(size)
+    return f"{height} x {width} pixels"
+
+
+def covered(height: float, width: float, size: Size) -> tuple[float, float]:
+    """Height and width of the largest part of an image that has the shape of this size."""
+    rows, columns = sides(size)
+    return min(height, width * rows / columns), min(width, height * columns / rows)
