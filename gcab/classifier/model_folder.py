@@ -102,8 +102,9 @@ class ModelFolder:
 
     def discard_work(self) -> None:
         """Give up what a lesson or a distillation has come to; the caller holds the folder's lock."""
-        with saving(self.work):
-            self._take_away(self.work)
+        if self.work.exists():
+            with saving(self.work):
+                self._take_away(self.work)
 
     def current(self) -> Path:
         """The folder of the current generation, with its `model.json` and `weights.safetensors`."""

@@ -32,7 +32,7 @@ from gcab.pretrained.source import describe
 from gcab.runs.assemble import pretrained_encoder
 from gcab.runs.model import require_sound
 from gcab.sizes import Size
-from gcab.training.trainer import Epoch
+from gcab.training.trainer import DivergedError, Epoch
 
 HELD_OUT = 0.2
 READ = 250  # photos after which it is told how many there are
@@ -216,10 +216,14 @@ class Teaching:
         """Train, measure, write the next generation."""
         if (checkpoint := self.work.restore()) is not None:
             self.lesson.resume(checkpoint.position, checkpoint.state)
-        self.announce()
-        if not self.lesson.epochs:
-            self.work.save(self.lesson.position(), self.lesson.state())
-        self.lesson.run(self.after_epoch, self.ending)
+        try:
+            self.announce()
+            if not self.lesson.epochs:
+                self.work.save(self.lesson.position(), self.lesson.state())
+            self.lesson.run(self.after_epoch, self.ending)
+        except DivergedError as problem:
+            self.folder.discard_work()  # to continue it would lead here again
+            raise GcabError(f"{problem.where}: the model is as it was before; {problem.advice}") from problem
         said = self.learner.adopt(self.lesson, self.work.seconds(), self.work.name, self.work.facts["photos"])
         return self.done(self.learner, self.folder.write(self.learner.save), said)
 
