@@ -70,6 +70,7 @@ class RunRecord(TypedDict):
     config: Settings
     tasks: list[list[str]]  # the classes of each
     versions: dict[str, str]
+    images: NotRequired[dict[str, dict[str, list[float]]]]  # of each split: `ImageSet.looks`
     commit: NotRequired[str | None]
     commit_corrected: NotRequired[str]
 

@@ -44,7 +44,9 @@ class ZipMember:
             raise GcabError(f"{self} claims {self.info.file_size} bytes, too many for one file of a data set.")
         try:
             return io.BytesIO(self.archive.read(self.info))
-        except (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as problem:
+        except (EOFError, zipfile.BadZipFile, zlib.error) as problem:  # whose words may be the damaged bytes themselves
+            raise GcabError(f"{self} is damaged: fetch the archive again.") from problem
+        except (OSError, RuntimeError) as problem:
             raise GcabError(f"{self} cannot be read ({problem}): fetch the archive again.") from problem
 
 

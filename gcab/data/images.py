@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 Split = Literal["train", "test"]
+SAMPLE = 16  # images whose brightness is told
 
 
 @dataclass(frozen=True)
@@ -21,3 +23,12 @@ class ImageSet:
             raise ValueError(f"images must be (n, 3, H, W), got {tuple(self.images.shape)}")
         if len(self.images) != len(self.labels):
             raise ValueError(f"{len(self.images)} images but {len(self.labels)} labels")
+
+    def looks(self) -> dict[str, list[float]]:
+        """What tells these images from others: how many each class has, and how bright some are."""
+        some = torch.linspace(0, len(self.labels) - 1, SAMPLE).long()
+        bright = self.images[some].float().mean(dim=(1, 2, 3))
+        return {
+            "of_each": torch.bincount(self.labels, minlength=len(self.classes)).tolist(),
+            "brightness": [round(level, 1) for level in bright.tolist()],
+        }

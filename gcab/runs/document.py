@@ -8,6 +8,7 @@ from gcab.errors import GcabError
 from gcab.runs.files import parsed
 
 FORMAT = 1
+SAME_BRIGHTNESS = 1.0  # of 255 levels: decoders round differently
 
 
 def read_document(path: Path) -> dict[str, Any]:
@@ -47,6 +48,26 @@ def require_same(path: Path, existing: dict[str, Any], wanted: dict[str, Any]) -
             f"{path} was started with {key} = {before}, but this command has {now}: "
             "choose another --run folder, or delete this one to start again"
         )
+    if "images" in existing and "images" in wanted and not _alike(existing["images"], wanted["images"]):
+        raise GcabError(
+            f"{path} was started with other images of the same classes (their number, or what they show): "
+            "choose another --run folder, or delete this one to start again"
+        )
+
+
+def _alike(before: Any, now: Any) -> bool:
+    """Whether two descriptions of images differ by no more than another decoder makes of the same files."""
+    try:
+        return all(
+            before[split]["of_each"] == now[split]["of_each"]
+            and all(
+                abs(one - other) <= SAME_BRIGHTNESS
+                for one, other in zip(before[split]["brightness"], now[split]["brightness"], strict=True)
+            )
+            for split in now
+        )
+    except (KeyError, TypeError, ValueError):
+        return False
 
 
 def _difference(before: Any, now: Any, key: str = "") -> tuple[str, str, str] | None:

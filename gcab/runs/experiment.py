@@ -87,6 +87,7 @@ def run_experiment(
             "command": command,
             "config": to_dict(config),
             "tasks": [list(task.names) for task in data.scenario.tasks],
+            "images": {"train": data.train.looks(), "test": data.test.looks()},
         }
         run = SharedRun.prepare(path, document)
         final = run.final()

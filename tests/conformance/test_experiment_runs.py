@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,16 @@ def test_another_configuration_does_not_touch_the_folder(finetune: FinishedRun) 
     with pytest.raises(GcabError, match=r"was started with config\.seed = 1, but this command has 2"):
         run_experiment(other, data_for(other), finetune.run.path, CPU, ignore)
     assert (finetune.run.path / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_run_goes_on_with_the_images_it_began_with(tmp_path: Path) -> None:
+    config = Case("eye", "official").config()
+    data = data_for(config)
+    final = run_experiment(config, data, tmp_path, CPU, ignore)
+    assert run_experiment(config, data, tmp_path, CPU, ignore) == final
+    other = replace(data, test=replace(data.test, images=255 - data.test.images))
+    with pytest.raises(GcabError, match="was started with other images of the same classes"):
+        run_experiment(config, other, tmp_path, CPU, ignore)
 
 
 def test_a_run_folder_has_one_writer(tmp_path: Path) -> None:

@@ -42,6 +42,37 @@ def run(tmp_path: Path) -> RunFolder:
     return RunFolder.prepare(tmp_path / "run", document())
 
 
+LOOKS = {"train": {"of_each": [3, 2], "brightness": [10.0, 20.0]}, "test": {"of_each": [1, 1], "brightness": [15.0]}}
+
+
+@pytest.mark.parametrize(
+    ("split", "name", "place", "value", "same"),
+    [
+        ("train", "brightness", 1, 20.4, True),  # as another version of a decoder may round
+        ("train", "brightness", 1, 23.0, False),
+        ("test", "brightness", 0, 17.0, False),
+        ("train", "of_each", 0, 4, False),
+        ("test", "of_each", 1, "one", False),
+    ],
+)
+def test_a_run_goes_on_with_its_own_images_only(
+    tmp_path: Path, split: str, name: str, place: int, value: object, same: bool
+) -> None:
+    RunFolder.prepare(tmp_path, {**document(), "images": LOOKS})
+    changed: Any = copy.deepcopy(LOOKS)
+    changed[split][name][place] = value
+    if same:
+        RunFolder.prepare(tmp_path, {**document(), "images": changed})
+    else:
+        with pytest.raises(GcabError, match="was started with other images of the same classes"):
+            RunFolder.prepare(tmp_path, {**document(), "images": changed})
+
+
+def test_a_run_that_names_no_images_goes_on(run: RunFolder) -> None:
+    """Those of earlier versions."""
+    RunFolder.prepare(run.path, {**document(), "images": LOOKS})
+
+
 def test_a_run_tells_what_it_is(run: RunFolder) -> None:
     again = RunFolder.open(run.path)
     assert again.document == json.loads(json.dumps(document()))
