@@ -34,10 +34,10 @@ def facts_of(path: str | Path) -> dict[str, Any]:
 
 
 def estimated_confusion(model: Classifier) -> list[list[float]] | None:
-    """What the eye's sums say that new photos of each class are taken for, in per cent; None without an eye."""
+    """What the eye's sums say that new photos of each class are taken for, in per cent; None where they say nothing."""
     ridges = [part for part in model.method.modules() if isinstance(part, ExactDiscriminant)]
-    found: list[list[float]] | None = (100 * ridges[0].confusion()).tolist() if ridges else None
-    return found
+    shares = ridges[0].confusion() if ridges else None
+    return None if shares is None else [[100 * share for share in row] for row in shares.tolist()]
 
 
 def parts_of(model: Classifier, confusion: list[list[float]] | None) -> list[dict[str, Any]]:

@@ -102,7 +102,7 @@ class Eye(Method):
         ridge.add(other.eye.ridge.in_places(places, len(ridge.counts)))
         ridge.solve()
 
-    def expected(self) -> Tensor:
+    def expected(self) -> Tensor | None:
         return self.eye.ridge.expected()
 
     def image_counts(self) -> list[int]:

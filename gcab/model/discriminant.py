@@ -25,6 +25,7 @@ from gcab.model.triangle import unpacked
 PROBES = 32  # random vectors that estimate a trace
 RAREST = 1e-6  # share of a class that was never seen
 LEAST = 1e-3  # of an image's score that its class's other images are held to explain
+TELLING = 10  # images a class, on average, below which the sums say nothing sound about new ones (docs/log.md)
 
 
 class Sums(NamedTuple):
@@ -153,12 +154,15 @@ class ExactDiscriminant(Exact, Remembering):
         noise = torch.where(seen, 1 / self.counts.clamp_min(1).double(), 0.0)
         return System(torch.linalg.cholesky(matrix), means, mean, scale, share, noise, r, n)
 
-    def expected(self, images: int = 300) -> Tensor:
-        """The share of new images of each class that it should name right (classes,), as far as the sums can tell."""
-        return self.confusion(images).diagonal()
+    def expected(self, images: int = 300) -> Tensor | None:
+        """The share of new images of each class that it should name right (classes,); None where nothing can tell."""
+        confusion = self.confusion(images)
+        return None if confusion is None else confusion.diagonal()
 
-    def confusion(self, images: int = 300) -> Tensor:
-        """The share of new images of each class (rows) that it should take for each (columns), from the sums."""
+    def confusion(self, images: int = 300) -> Tensor | None:
+        """The share of new images of each class (rows) that it should take for each (columns), from enough sums."""
+        if int(self.counts.sum()) < TELLING * len(self.counts):
+            return None
         answers = self.simulated(images).argmax(dim=2)  # (classes, images)
         return functional.one_hot(answers, len(self.counts)).double().mean(dim=1)
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from gcab.classifier.forecast import likeliest_shift
-from gcab.model.discriminant import ExactDiscriminant, Sums
+from gcab.model.discriminant import TELLING, ExactDiscriminant, Sums
 from gcab.model.triangle import packed
 
 FEATURES, CLASSES = 60, 5
@@ -28,6 +28,12 @@ def learned(x: Tensor, labels: Tensor) -> ExactDiscriminant:
     return ridge
 
 
+def expected(ridge: ExactDiscriminant) -> Tensor:
+    found = ridge.expected()
+    assert found is not None
+    return found
+
+
 @pytest.mark.parametrize("apart", [2.0, 5.0, 10.0])
 @pytest.mark.parametrize("images", [25, 200])
 def test_the_estimate_is_near_the_accuracy_on_new_images(apart: float, images: int) -> None:
@@ -37,7 +43,7 @@ def test_the_estimate_is_near_the_accuracy_on_new_images(apart: float, images: i
     truth = (ridge(new.float()).argmax(dim=1) == labels).double().mean()
     old, theirs = features_of(centres, images, seed=2)
     optimistic = (ridge(old.float()).argmax(dim=1) == theirs).double().mean()
-    estimate = ridge.expected().mean()
+    estimate = expected(ridge).mean()
     assert abs(float(estimate - truth)) < 0.06
     assert abs(float(estimate - truth)) < abs(float(optimistic - truth)) + 0.01, "no better than on learned images"
 
@@ -45,17 +51,24 @@ def test_the_estimate_is_near_the_accuracy_on_new_images(apart: float, images: i
 def test_classes_that_look_alike_are_expected_to_be_confused() -> None:
     centres = 15 * torch.randn(CLASSES, FEATURES, generator=torch.Generator().manual_seed(1))
     centres[1] = centres[0]
-    expected = learned(*features_of(centres, 200, seed=2)).expected()
-    assert float(expected[:2].mean()) == pytest.approx(0.5, abs=0.06)
-    assert float(expected[2:].min()) > 0.9
+    shares = expected(learned(*features_of(centres, 200, seed=2)))
+    assert float(shares[:2].mean()) == pytest.approx(0.5, abs=0.06)
+    assert float(shares[2:].min()) > 0.9
 
 
 def test_the_same_sums_give_the_same_estimate() -> None:
     centres = 5 * torch.randn(CLASSES, FEATURES, generator=torch.Generator().manual_seed(1))
     ridge = learned(*features_of(centres, 30, seed=2))
     before = torch.get_rng_state()
-    assert torch.equal(ridge.expected(), ridge.expected())
+    assert torch.equal(expected(ridge), expected(ridge))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(("images", "tells"), [(1, False), (TELLING - 1, False), (TELLING, True)])
+def test_few_images_tell_nothing_about_new_ones(images: int, tells: bool) -> None:
+    centres = 5 * torch.randn(CLASSES, FEATURES, generator=torch.Generator().manual_seed(1))
+    ridge = learned(*features_of(centres, images, seed=2))
+    assert (ridge.expected() is not None) == tells
 
 
 @pytest.mark.parametrize("images", [4, 12])
