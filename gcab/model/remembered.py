@@ -1,4 +1,4 @@
-"""What a lesson has worked out once and needs again: the features of an image, the solution of equations."""
+"""A cache that lives as long as a lesson: features of images, and the latest solution of the discriminant."""
 
 import hashlib
 from collections.abc import Callable
@@ -11,17 +11,17 @@ Found = TypeVar("Found")
 
 
 class Remembered:
-    """Rows by the pixels of their images, and the latest solution: gone with the lesson, and never saved."""
+    """Features by the hash of their image's pixels, and the latest solution; dropped with the lesson, never saved."""
 
     def __init__(self, room: int) -> None:
-        """`room`: bytes of rows."""
+        """`room`: maximum size of the features in bytes."""
         self.room = room
         self.rows: dict[bytes, Tensor] = {}
         self.bytes = 0
         self.latest: tuple[bytes, Any] | None = None
 
     def look(self, images: Tensor, encode: Callable[[Tensor], Tensor]) -> Tensor:
-        """The rows that are remembered, and the rest encoded."""
+        """Features of images, from the cache where possible; the rest is encoded and cached."""
         kind = encode.__name__.encode()
         keys = [kind + digest(image) for image in images]
         new = [index for index, key in enumerate(keys) if key not in self.rows]
@@ -37,7 +37,7 @@ class Remembered:
         return found
 
     def solution(self, of: tuple[Tensor, ...], solve: Callable[[], Found]) -> Found:
-        """What was found last, if it was of the same numbers."""
+        """The latest solution if it was for the same tensors, else a new one."""
         key = b"".join(map(digest, of))
         if self.latest is None or self.latest[0] != key:
             self.latest = None  # two of them may not fit into memory
@@ -46,30 +46,30 @@ class Remembered:
         return found
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Remembered":
-        """Copies of a method, on which a lesson tries things out, see what it sees."""
+        """Copies of a method, on which a lesson tries things out, share its cache."""
         return self
 
 
 class Remembering(nn.Module):
-    """A part that works out nothing twice during a lesson."""
+    """Mixin of modules that cache their results during a lesson."""
 
-    room: ClassVar[int] = 2 * 2**30  # bytes of what it sees
+    room: ClassVar[int] = 2 * 2**30  # maximum size of the cached features in bytes
     remembered: Remembered | None = None  # during a lesson only
 
     def once(self, encode: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-        """What is remembered of images, where that is possible."""
+        """`encode(images)` through the cache, where there is one: during a lesson, on a CPU, outside compilation."""
         if self.remembered is None or torch.compiler.is_compiling() or images.device.type != "cpu" or not len(images):
             return encode(images)
         return self.remembered.look(images, encode)
 
 
 def remember(network: nn.Module, during: bool) -> None:
-    """Let all parts begin to remember, or forget all of it."""
+    """Give every caching module of a network an empty cache, or take the caches away."""
     for part in network.modules():
         if isinstance(part, Remembering):
             part.remembered = Remembered(part.room) if during else None
 
 
 def digest(numbers: Tensor) -> bytes:
-    """Tells numbers from all others of their kind."""
+    """SHA-256 of a tensor's bytes."""
     return hashlib.sha256(numbers.detach().cpu().contiguous().numpy().data).digest()
