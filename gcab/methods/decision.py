@@ -1,4 +1,4 @@
-"""From images to logits: the heads alone, as in the paper, or with the class statistics and the eye beside them."""
+"""From images to logits: by the heads alone, as in the paper, or together with class statistics and eye."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -31,7 +31,7 @@ class Decision(nn.Module):
 
 
 class Refereed(nn.Module):
-    """Heads, statistics and the eye decide together."""
+    """The logits of heads, statistics and eye, weighed by the referee."""
 
     compiled = ("see",)
 
@@ -57,19 +57,19 @@ class Refereed(nn.Module):
         return self.referee(opinions)
 
     def see(self, eye: EyeClassifier, images: Tensor) -> Tensor:
-        """What the eye says; it looks at bytes."""
+        """Logits of the eye, which takes pixel values from 0 to 255."""
         return eye(self.setting.pixels(images))
 
 
 class Weighted(nn.Module):
-    """Heads and statistics at a fixed weight, as models before 0.2.0 decide."""
+    """The logits of heads and statistics, added with a fixed weight, as in models before 0.2.0."""
 
     def __init__(
         self, heads: Decision, statistics: ClassStatistics, weight: float, tasks: Sequence[int] | None
     ) -> None:
         super().__init__()
         self.heads, self.statistics, self.weight = heads, statistics, weight
-        self.tasks = None if tasks is None else tuple(tasks)  # classes of each, where statistics meet probabilities
+        self.tasks = None if tasks is None else tuple(tasks)  # classes of each; None: heads are not normalised
 
     def forward(self, images: Tensor) -> Tensor:
         features = self.heads.encoder(images)
@@ -79,6 +79,6 @@ class Weighted(nn.Module):
 
 
 def within_tasks(logits: Tensor, classes: Sequence[int]) -> Tensor:
-    """log P(class | task) of every head: what heads know, without comparing them with each other."""
+    """log P(class | task): log-softmax within every head, so that heads are not compared with each other."""
     heads = logits.float().split(list(classes), dim=1)
     return torch.cat([head.log_softmax(dim=1) for head in heads], dim=1)

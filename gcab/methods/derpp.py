@@ -33,7 +33,7 @@ class DerppOptions(ReplayedOptions):
 
     @property
     def draws(self) -> int:
-        """Of the memory in each step: one for each term that has a weight."""
+        """Draws from the memory in each step: one for each term that has a weight."""
         return (self.alpha > 0) + (self.beta > 0)
 
 
@@ -88,7 +88,7 @@ class Derpp(Replayed):
         return terms
 
     def distance(self, logits: Tensor, labels: Tensor, slots: Tensor) -> Tensor:
-        """The mean square over images and over the classes that each knew when it was stored."""
+        """Mean squared error over images and over the classes that were known when each was stored."""
         squares = (logits.float() - self.memory.get_buffer("logits")[slots]).square()
         if self.options.future == "zero":
             return squares.mean()

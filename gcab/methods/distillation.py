@@ -1,11 +1,11 @@
-"""What a student has to learn from a teacher's answers."""
+"""Distillation losses between the logits of a student and a teacher."""
 
 from torch import Tensor
 from torch.nn import functional
 
 
 def softened_divergence(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
-    """T² KL(softmax(z⁻ / T) ‖ softmax(z / T)), a mean over images (Hinton et al. 2015): 0 where both say the same.
+    """T² KL(softmax(z⁻ / T) ‖ softmax(z / T)), a mean over images (Hinton et al. 2015); 0 where both agree.
 
     T² keeps its gradient as large as that of a cross-entropy, whatever T is.
     """

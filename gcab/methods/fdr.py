@@ -14,7 +14,7 @@ from gcab.methods.card import Card, Compass
 from gcab.methods.rehearsal import ReplayedOptions, SharedByTasks
 from gcab.methods.space import Between, space
 
-SMALLEST = 1e-12  # beneath the root of a distance, which has no gradient at 0
+SMALLEST = 1e-12  # added under the square root, which has no gradient at 0
 
 
 @dataclass(frozen=True)

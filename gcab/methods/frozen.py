@@ -1,4 +1,4 @@
-"""A frozen encoder and an exact linear discriminant: what pretrained encoders are learned with.
+"""A frozen encoder and an exact linear discriminant: the method for pretrained encoders.
 
 Not in the paper. As RanPAC (McDonnell et al., 2023) without its first-session adaptation: features of an encoder that
 never changes, random projections of them if so wished, and a linear discriminant out of sums
@@ -23,9 +23,9 @@ from gcab.methods.method import Method, pooled
 from gcab.model.eye import EyeClassifier, Sight, in_full_precision
 from gcab.pretrained.encoder import PretrainedEncoder
 
-LEVELS = 128  # of a feature as large as is usual
+LEVELS = 128  # quantisation levels of a feature from 0 to its root mean square
 SEED = 0  # of P, the same for everybody: sums of different models add up
-MOST = 16384  # projections
+MOST = 16384  # random projections
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class FrozenOptions:
 
 
 class FrozenSight(Sight):
-    """u, and beside it max(0, P u / sqrt(D)), in steps of 1 / LEVELS: whole numbers, so that their sums are exact."""
+    """Features u and max(0, P u / sqrt(D)), quantised to integers in steps of 1 / LEVELS so that sums are exact."""
 
     purposes: ClassVar[dict[str, str]] = {"signs": "random projection of the encoder's features"}
-    at_once: ClassVar[int] = 16  # images: few, as each takes long and somebody watches
+    at_once: ClassVar[int] = 16  # images per report of progress: few, as each takes long
     encoder: Any
     signs: Tensor
 
@@ -62,7 +62,7 @@ class FrozenSight(Sight):
 
     def unrounded(self, images: Tensor) -> Tensor:
         if not torch.compiler.is_compiling() and images.device.type == "cpu" and len(images) > 1:
-            # One by one, nothing depends on the others: an image has the same features in any lesson.
+            # One image at a time, so that features do not depend on the batch and are the same in any lesson.
             return torch.cat([self.unrounded(image) for image in images.split(1)])
         with in_full_precision(images.device):
             ready = normalise(images.byte(), self.mean, self.std)
@@ -70,7 +70,7 @@ class FrozenSight(Sight):
             return self.scaled(torch.stack([self.summary(look).float() for look in looks]).mean(dim=0))
 
     def scaled(self, f: Tensor) -> Tensor:
-        """From f to what is summed, but for the rounding."""
+        """The normalised f and its random projections, before rounding."""
         u = f / f.square().mean(dim=1, keepdim=True).sqrt().clamp_min(1e-9)
         projected = (u @ self.signs.float().T).relu() / u.shape[1] ** 0.5
         return torch.cat([u, projected], dim=1) * LEVELS
@@ -101,12 +101,12 @@ class Frozen(Eye):
 
     @classmethod
     def sees(cls, options: Any) -> bool:  # noqa: ARG003
-        """Its encoder was trained, most often with mirror images, and a second look takes as long as the first."""
+        """Its encoder was trained, mostly with mirror images, and encoding these, too, would take twice as long."""
         return False
 
     @property
     def sight(self) -> FrozenSight:
-        """What never changes."""
+        """The feature extractor, which never changes."""
         assert isinstance(self.eye.eye, FrozenSight)
         return self.eye.eye
 

@@ -1,4 +1,4 @@
-"""What methods share that make weights the stiffer the more they matter to what was learned: EWC and MAS."""
+"""Base of methods that penalise changes of weights by their importance to earlier tasks: EWC and MAS."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
@@ -33,7 +33,7 @@ class ImportanceOptions(RegularisedOptions):
 
 
 class Originals:
-    """Weights themselves: while a step is recorded, modules hold copies of less precision, which are never at θ*."""
+    """The float32 master weights: modules of a recorded step hold copies of lower precision, which never equal θ*."""
 
     def __init__(self, weights: Iterable[nn.Parameter]) -> None:
         self.weights = list(weights)
@@ -81,10 +81,10 @@ class Importance(Regularised):
         self.anchor.copy_(self.originals.flat())
 
     def preview_end(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:
-        """Nothing that decides on an image comes of it."""
+        """Nothing, as importances do not change predictions."""
 
     def measured(self, images: Tensor, largest: int = LARGEST) -> Tensor:
-        """Ω_task: the mean over images, given as bytes, of what each says about every weight."""
+        """Ω_task: the mean over uint8 images of the importance that each gives every weight."""
         total, mode = torch.zeros_like(self.importance), self.network.training
         self.network.eval()
         for part in self.normalised(images, largest):
@@ -99,7 +99,7 @@ class Importance(Regularised):
 
     @abstractmethod
     def of_images(self, images: Tensor) -> Tensor:
-        """What each image says about every weight: (B, weights), none below zero."""
+        """The importance that each image gives every weight: (B, weights), non-negative."""
 
     def prototype_bytes(self) -> int:
         return super().prototype_bytes() + self.importance.nbytes + self.anchor.nbytes

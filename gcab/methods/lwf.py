@@ -1,4 +1,4 @@
-"""Learning without forgetting: on new images, old classes keep the answers they had (Li and Hoiem 2016).
+"""Learning without forgetting: on new images, the old classes' logits are distilled (Li and Hoiem 2016).
 
 Not here: the original first trains the new head alone for a while.
 """
@@ -49,7 +49,7 @@ class Lwf(Distilled):
         super().grow(task)
 
     def batch(self, batch: Batch) -> Batch:
-        """With z⁻, the answers of the old heads as they were."""
+        """Add z⁻, the teacher's logits of old classes."""
         if self.teacher is None:
             return batch
         return replace(batch, targets={"answers": self.teacher(batch.images)[:, : self.known]})

@@ -1,4 +1,4 @@
-"""A short training when a task ends, on images that a method has stored; nothing is dropped in it."""
+"""A short training loop for the end of a task, on images that a method has stored; without stochastic depth."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -13,7 +13,7 @@ from gcab.model.exact import in_double
 def batches_of(
     data: TaskImages, batch_size: int, steps: int, setting: Setting, augment: Augment | None, device: torch.device
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """So many batches, epoch after epoch in another order; another view of an image each time, given `augment`."""
+    """`steps` batches, shuffled anew in every epoch; augmented where `augment` is given, else only normalised."""
     random = torch.Generator(in_double(device)).manual_seed(int(torch.randint(2**62, ())))
     order = torch.empty(0, dtype=torch.long)
     for _ in range(steps):
