@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-PATIENCE = 30.0  # seconds in which the first process can tell of an error that meets all
+PATIENCE = 30.0  # seconds in which the first rank can report an error that all ranks have
 
 
 @dataclass(frozen=True)
