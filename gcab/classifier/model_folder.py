@@ -22,7 +22,7 @@ from gcab.runs.files import saving, sync_folder, write_bytes
 from gcab.runs.finding import is_run
 from gcab.runs.folder import RunFolder
 from gcab.runs.lock import RunLock
-from gcab.runs.model import GENERATION, DamagedError, beside, digest_of, load_model, read_description, reading
+from gcab.runs.model import GENERATION, DamagedError, digest_of, hidden_sibling, load_model, read_description, reading
 
 T = TypeVar("T")
 Undone = Literal["task", "distillation", "forgetting", "renaming", "joining"]
@@ -39,7 +39,9 @@ class ModelFolder:
         given = Path(path)
         model = given / "model"
         with reading(given):
-            self.is_run = (given / "config.json").is_file() and (model.is_dir() or beside(model, "old").is_dir())
+            self.is_run = (given / "config.json").is_file() and (
+                model.is_dir() or hidden_sibling(model, "old").is_dir()
+            )
         self.path = model if self.is_run else given
         self._locked = False
 
@@ -111,7 +113,7 @@ class ModelFolder:
         kept = self.generations()
         if kept:
             return kept[max(kept)]
-        if (beside(self.path, "old") / "model.json").exists():
+        if (hidden_sibling(self.path, "old") / "model.json").exists():
             return self.path  # a save of a flat model was interrupted: loading restores it
         if not self.path.exists():
             raise GcabError(f"there is no model in {self.path}: check the path, or create one with 'gcab learn'.")

@@ -13,7 +13,7 @@ from gcab.classifier.model_folder import UNITS, Kind, ModelFolder, came_of, kind
 from gcab.config import RunConfig, leaves
 from gcab.errors import GcabError
 from gcab.runs.checkpoint import Checkpoint, CheckpointStore
-from gcab.runs.model import beside, read_description
+from gcab.runs.model import hidden_sibling, read_description
 from gcab.version import VERSION
 
 CHECKPOINT_SECONDS = 10.0
@@ -103,7 +103,7 @@ class Unfinished:
 
 def place_beside(folder: Path) -> ModelFolder:
     """Where work keeps its checkpoint whose model goes to a folder of its own: hidden, as that may not be there yet."""
-    return ModelFolder(beside(folder.resolve(), "work"))
+    return ModelFolder(hidden_sibling(folder.resolve(), "work"))
 
 
 @contextmanager

@@ -51,7 +51,7 @@ class SideStream:
             torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
 
 
-def beside(device: torch.device, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+def on_side_stream(device: torch.device, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
     """While a CUDA graph is recorded, start work on a side stream; the returned call waits for what comes out."""
     if device.type != "cuda" or not torch.cuda.is_current_stream_capturing():
         return work

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from gcab.data.tasks import Setting
-from gcab.fast.graphs import beside
+from gcab.fast.graphs import on_side_stream
 from gcab.model.eye import EyeClassifier
 from gcab.model.network import GatedNetwork
 from gcab.model.referee import EYE, HEADS, STATISTICS, Referee
@@ -47,7 +47,7 @@ class Refereed(nn.Module):
         self.setting, self.heads, self.statistics, self.eye, self.referee = setting, heads, statistics, eye, referee
 
     def forward(self, images: Tensor) -> Tensor:
-        seen = beside(images.device, partial(self.see, self.eye, images)) if self.eye is not None else None
+        seen = on_side_stream(images.device, partial(self.see, self.eye, images)) if self.eye is not None else None
         features = self.heads.encoder(images)
         opinions = {HEADS: self.heads.decide(features)}
         if self.statistics is not None:

@@ -46,7 +46,7 @@ class CheckpointStore:
         self.wait()
         return self._write(position, *flatten(state))
 
-    def save_beside(self, position: dict[str, Any], state: dict[str, Any]) -> None:
+    def save_in_background(self, position: dict[str, Any], state: dict[str, Any]) -> None:
         """Copy the state now and write it in a background thread; a failure is raised at the next save or wait."""
         self.wait()
         worker = ThreadPoolExecutor(1)

@@ -244,7 +244,7 @@ class Experiment:
         }
         under_way = self.training.state() if self.training is not None and epochs else None
         state = under_way or {"method": dict(self.method.state_dict())}
-        self.run.checkpoints.save_beside(position, state)
+        self.run.checkpoints.save_in_background(position, state)
         self.saved_at = time.monotonic()
 
     def restore(self) -> tuple[int, Checkpoint | None]:

@@ -128,9 +128,9 @@ class RunFolder:
 
     def require_model(self) -> None:
         """Raise an error, which says how to get a model, if the run has none."""
-        from gcab.runs.model import beside
+        from gcab.runs.model import hidden_sibling
 
-        if any((place / "model.json").exists() for place in (self.model, beside(self.model, "old"))):
+        if any((place / "model.json").exists() for place in (self.model, hidden_sibling(self.model, "old"))):
             return
         command = self.document.get("command")
         named = f" ({command})" if command else ""

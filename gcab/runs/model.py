@@ -44,7 +44,7 @@ def save_model(folder: Path, description: Mapping[str, Any], tensors: "Mapping[s
     if folder.exists() and not (folder / "model.json").exists() and any(folder.iterdir()):
         raise GcabError(f"{folder} is not empty and holds no model: choose another folder.")
     rescue_interrupted(folder)
-    fresh, old = beside(folder, "new"), beside(folder, "old")
+    fresh, old = hidden_sibling(folder, "new"), hidden_sibling(folder, "old")
     with saving(folder):
         for leftover in (fresh, old):
             shutil.rmtree(leftover, ignore_errors=True)
@@ -132,12 +132,12 @@ def require_utf8(path: Path) -> None:
 
 def rescue_interrupted(folder: Path) -> None:
     """Restore the old model after a save that was killed between its two renames."""
-    old = beside(folder, "old")
+    old = hidden_sibling(folder, "old")
     if (old / "model.json").exists() and not folder.exists():
         with contextlib.suppress(OSError):
             old.rename(folder)
 
 
-def beside(folder: Path, role: str) -> Path:
+def hidden_sibling(folder: Path, role: str) -> Path:
     """A hidden sibling of a folder, hidden so that it is none of the user's own."""
     return folder.with_name(f".{folder.name}.{role}")

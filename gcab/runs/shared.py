@@ -54,9 +54,9 @@ class SharedCheckpoints(CheckpointStore):
     def save(self, position: dict[str, Any], state: dict[str, Any]) -> Path:
         return super().save(position, state) if rank() == 0 else self.folder
 
-    def save_beside(self, position: dict[str, Any], state: dict[str, Any]) -> None:
+    def save_in_background(self, position: dict[str, Any], state: dict[str, Any]) -> None:
         if rank() == 0:
-            super().save_beside(position, state)
+            super().save_in_background(position, state)
 
     def load_latest(self) -> tuple[Checkpoint | None, list[str]]:
         return from_first(super().load_latest)
