@@ -54,8 +54,8 @@ class Audit:
     beside: dict[str, Beside]  # those with tensors of the generation kept for undo, or of work not yet ended
     strangers: dict[str, int]  # those that do not belong to it
     pictures: tuple[str, ...]  # strangers that look like images
-    closed: tuple[str, ...]  # whatever could not be looked into
-    few: dict[str, int]  # classes learned from so few photos that these could be told from what is stored
+    closed: tuple[str, ...]  # files that could not be inspected
+    few: dict[str, int]  # classes learned from so few photos that these could be inferred from what is stored
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "bytes": sum(stored.bytes for stored in self.tensors)}

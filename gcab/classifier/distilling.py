@@ -1,4 +1,4 @@
-"""From a model in use and the photos it learned last to one pass for all tasks; killed, it goes on where it was."""
+"""From a model in use and the photos it learned last to one pass for all tasks; resumable after a kill."""
 
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ def distill_model(
     give_up: bool = False,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> Distilled:
-    """Write a model's next generation, or a folder of its own; the same command goes on where one was killed."""
+    """Write a model's next generation, or a folder of its own; the same command resumes one that was killed."""
     folder = ModelFolder(model)
     if out is not None:
         tidy(out)

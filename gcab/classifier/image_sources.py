@@ -1,6 +1,6 @@
-"""Which images a person means: files, folders, patterns, and what comes through standard input.
+"""Finding the images that a user names: files, folders, patterns, and what comes through standard input.
 
-Everything is found while it is asked for, so a folder of a million photos is no more work to begin with than one.
+Everything is found lazily, so that a folder of a million photos takes no longer to begin with than one.
 """
 
 import glob
@@ -39,7 +39,7 @@ class Photo:
 def find_photos(
     places: Iterable[str | Path], standard_input: IO[bytes] | None = None, left_out: LeftOut | None = None
 ) -> Iterator[Photo]:
-    """Every image of the places, in their order; a place that leads nowhere comes with its reason.
+    """Every image of the places, in their order; a place without any gives an error with its reason.
 
     Files of folders that are no images are noted in `left_out`.
     """

@@ -109,7 +109,7 @@ class ContinualClassifier(Classifier, ScikitHabits):
         return model
 
     def _take(self, known: Knowledge) -> None:
-        """Know this from now on."""
+        """Replace all that this model knows."""
         self._known, self._config, self._sized = known, known.config, True
 
     @property
@@ -177,7 +177,7 @@ class ContinualClassifier(Classifier, ScikitHabits):
         return Lesson(method, config, material, self.device, patience)
 
     def material(self, images: Images, labels: Labels, held_out: float) -> tuple[RunConfig, Material]:
-        """What a lesson would be about, and the settings that would hold for it."""
+        """The settings of a lesson of these images, and its data."""
         images, names = as_batch(images), _plain_labels(labels)
         if len(names) != len(images):
             raise GcabError(f"{len(images)} images but {len(names)} labels: give one label per image.")
@@ -196,7 +196,7 @@ class ContinualClassifier(Classifier, ScikitHabits):
         return self._with_mirrors(config, material.train), material
 
     def _with_mirrors(self, config: RunConfig, photos: TaskImages) -> RunConfig:
-        """Where nobody said whether mirror images count as the same, the photos of the first lesson do."""
+        """Decide by the photos of a first lesson whether mirror images count as the same, unless the user has."""
         settled = self._known is not None or config.augment.flip or not self._mirrors_open
         if settled or not method_named(config.method).sees(config.options):
             return config
@@ -204,11 +204,10 @@ class ContinualClassifier(Classifier, ScikitHabits):
         return changed
 
     def adopt(self, lesson: Lesson, seconds: float, name: str | None = None, photos: str | None = None) -> Said | None:
-        """The second half of `learn`: take what a lesson has learned, and measure it on the images held out.
+        """The second half of `learn`: take over what a lesson has learned, and measure it on the held-out images.
 
-        Returned is what is said about those.
-
-        `name` tells the lesson, and `photos` its images, from any other (see `gcab.classifier.teaching`).
+        Returns the logits of those. `name` and `photos` identify the lesson and its images (see
+        `gcab.classifier.teaching`).
         """
         material, accuracy, calibration = lesson.material, None, self.calibration.outdated()
         before = self._known or Knowledge(lesson.method, lesson.config)
@@ -260,9 +259,9 @@ class ContinualClassifier(Classifier, ScikitHabits):
         settings: Mapping[str, Any] | None = None,
         watch: Callable[[float], None] = lambda _: None,
     ) -> "ContinualClassifier":
-        """Make one pass of the passes of all tasks (GCAB-Fast), with images of the task learned last: faster, smaller.
+        """Distill the passes of all tasks into one (GCAB-Fast), with images of the task learned last: faster, smaller.
 
-        If anything goes wrong, the model stays as it was. `watch` is told the share that is done.
+        If anything goes wrong, the model stays as it was. `watch` is called with the share that is done.
         """
         if isinstance(images, str | Path) and labels is None:
             images, labels = labelled_files(Path(images))
@@ -272,7 +271,7 @@ class ContinualClassifier(Classifier, ScikitHabits):
         return self
 
     def forget(self, label: Label, images: Images | None = None) -> tuple[str, ...]:
-        """Take a class out and say what is left of it; images: all it was learned from, or their folder.
+        """Remove a class; returns in words what is left of it. `images`: all it was learned from, or their folder.
 
         A model of the method `eye` is then the one that never saw the class; without sums by class
         (`options.forgettable`) it needs the images for that. If anything goes wrong, the model stays as it was.
@@ -292,7 +291,7 @@ class ContinualClassifier(Classifier, ScikitHabits):
         return self
 
     def join(self, label: Label, other: Label) -> tuple[str, ...]:
-        """Make one class of two, by the name of the first, and say what is not as if they had been learned as one.
+        """Merge two classes under the first name; returns in words what is not as if they had been learned as one.
 
         A model of the method `eye` is then the one that learned them as one; of a network that is so for the eye and
         the class statistics. If anything goes wrong, the model stays as it was.
@@ -302,7 +301,7 @@ class ContinualClassifier(Classifier, ScikitHabits):
         return left
 
     def merge(self, other: "ContinualClassifier") -> "ContinualClassifier":
-        """Know what another model has learned elsewhere, too: exactly as if this one had learned it (method `eye`).
+        """Add what another model has learned, exactly as if this one had learned it (methods `eye` and `frozen`).
 
         Its tasks follow, without the classes that both know. If anything goes wrong, the model stays as it was.
         """

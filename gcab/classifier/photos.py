@@ -33,7 +33,7 @@ class Photos:
 
     @cached_property
     def digest(self) -> str:
-        """What tells these pixels and their classes from all others."""
+        """A hash of these pixels and their classes."""
         found = hashlib.sha256(json.dumps(self.labels).encode())
         found.update(self.pixels.numpy().data)
         return found.hexdigest()
@@ -47,9 +47,9 @@ class Photos:
         skip_unreadable: bool,
         watch: Callable[[int], None] = lambda _: None,
     ) -> "Photos":
-        """All that can be read; the others are a reason to stop, unless they are to be skipped.
+        """Decode all files; those that cannot be read raise an error, unless they are to be skipped.
 
-        `watch` is told how many are done.
+        `watch` is called with the number of files done.
         """
 
         def read(file: Path) -> Tensor | str:

@@ -1,4 +1,4 @@
-"""What a model is worth on labelled photos: how often it is right, what it confuses, whether its confidence holds."""
+"""Evaluation of a model on labelled photos: accuracy, confusion and calibration."""
 
 import os
 from collections import Counter
@@ -35,7 +35,7 @@ class Seen:
 def measure(
     model: Classifier, files: Sequence[Path], names: Sequence[str], watch: Callable[[float], None] = lambda _: None
 ) -> dict[str, Any]:
-    """All that labelled photos tell about a model, as JSON writes it; photos of unknown classes measure `unknown`."""
+    """All results on labelled photos, as JSON writes them; photos of unknown classes measure `unknown`."""
     places = {name: place_of(name, model.classes) for name in set(names)}
     if all(place is None for place in places.values()):
         known = ", ".join(map(str, model.classes[:5]))
@@ -131,7 +131,7 @@ def per_class(name: str, counts: Tensor, place: int) -> dict[str, Any]:
 
 
 def share(answers: Tensor, labels: Tensor, among: range | None = None) -> float | None:
-    """Per cent of photos named right, of all or of some classes; None where there are none."""
+    """Accuracy in per cent, on all photos or those of some classes; None where there are none."""
     chosen = torch.ones_like(labels, dtype=torch.bool)
     if among is not None:
         chosen = (labels >= among.start) & (labels < among.stop)
@@ -160,7 +160,7 @@ def unknown_photos(model: Classifier, logits: Tensor, own: Tensor) -> dict[str, 
 
 
 def auroc(higher: Tensor, lower: Tensor) -> float:
-    """How often a value of the first is above one of the second, ties by half: 0.5 is chance."""
+    """Area under the ROC curve: how often a value of the first is above one of the second, ties by half."""
     ordered = lower.double().sort().values
     below = torch.searchsorted(ordered, higher.double())
     up_to = torch.searchsorted(ordered, higher.double(), right=True)
