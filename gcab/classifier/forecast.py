@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from gcab.classifier.logits import Said
+from gcab.classifier.logits import HeldOutLogits
 from gcab.classifier.model import Taught
 from gcab.data.tasks import Task
 from gcab.methods.method import Method
@@ -17,7 +17,7 @@ SUREST = 0.99  # estimates are clamped to at most this before they are corrected
 
 @torch.inference_mode()
 def forecast(
-    method: Method, tasks: tuple[Task, ...], said: Said | None = None, accuracy: float | None = None
+    method: Method, tasks: tuple[Task, ...], said: HeldOutLogits | None = None, accuracy: float | None = None
 ) -> list[float | None]:
     """Expected accuracy on new photos of each task among all classes, in per cent; None where there is no estimate.
 
@@ -37,7 +37,7 @@ def forecast(
     return [*found[:-1], found[-1] if accuracy is None else accuracy]
 
 
-def correction(odds: Tensor, said: Said) -> float:
+def correction(odds: Tensor, said: HeldOutLogits) -> float:
     """The shift of the estimated log odds that fits the classes with photos, shrunk towards 0 the fewer they are.
 
     Classes differ in it, however many photos they have: from four of them, two thirds of it apply to others.

@@ -28,7 +28,7 @@ from gcab.classifier.habits import ScikitHabits
 from gcab.classifier.history import change
 from gcab.classifier.housekeeping import forgotten, joined, known_place, place_of, renamed
 from gcab.classifier.lesson import Lesson, Material
-from gcab.classifier.logits import Said, can_be_left_out, said_held_out, said_of_all, share_right
+from gcab.classifier.logits import HeldOutLogits, all_held_out_logits, can_be_left_out, held_out_logits, share_right
 from gcab.classifier.mirrors import try_mirrors
 from gcab.classifier.model import Classifier, Knowledge, Label, Taught, as_of_now
 from gcab.classifier.photos import Photos
@@ -203,7 +203,9 @@ class ContinualClassifier(Classifier, ScikitHabits):
         changed: RunConfig = override(config, {"augment.flip": try_mirrors(photos, self.device).helps})
         return changed
 
-    def adopt(self, lesson: Lesson, seconds: float, name: str | None = None, photos: str | None = None) -> Said | None:
+    def adopt(
+        self, lesson: Lesson, seconds: float, name: str | None = None, photos: str | None = None
+    ) -> HeldOutLogits | None:
         """The second half of `learn`: take over what a lesson has learned, and measure it on the held-out images.
 
         Returns the logits of those. `name` and `photos` identify the lesson and its images (see
@@ -216,9 +218,9 @@ class ContinualClassifier(Classifier, ScikitHabits):
         if held_out is not None:
             if can_be_left_out(held_out):
                 lesson.method.last_sight(material.task, held_out)
-            judged = said_held_out(lesson.method, held_out, self.device)
+            judged = held_out_logits(lesson.method, held_out, self.device)
             accuracy = share_right(*judged)
-            said = said_of_all(lesson.method, material.train, judged)
+            said = all_held_out_logits(lesson.method, material.train, judged)
         expected = forecast(lesson.method, tasks, said, accuracy)
         if said is not None:
             newest = min(material.task.first, int(said.labels.min()))

@@ -14,7 +14,7 @@ BATCH = 500
 ENOUGH = 300  # training images whose leave-one-out logits are computed
 
 
-class Said(NamedTuple):
+class HeldOutLogits(NamedTuple):
     """Logits of images as if they had not been learned: held out, or leave-one-out."""
 
     logits: Tensor  # (n, classes)
@@ -35,13 +35,15 @@ def can_be_left_out(images: TaskImages) -> bool:
     return 2 * int(alone(images.images, images.labels).sum()) >= len(images.labels)
 
 
-def said_held_out(method: Method, held_out: TaskImages, device: torch.device) -> Said:
+def held_out_logits(method: Method, held_out: TaskImages, device: torch.device) -> HeldOutLogits:
     """Logits of held-out images: leave-one-out logits where the method has learned them at the end."""
     logits = method.left_out(held_out, trained=False) if can_be_left_out(held_out) else None
-    return Said(logits_of(method, held_out.images, device) if logits is None else logits.cpu(), held_out.labels)
+    return HeldOutLogits(
+        logits_of(method, held_out.images, device) if logits is None else logits.cpu(), held_out.labels
+    )
 
 
-def said_of_all(method: Method, train: TaskImages, held_out: Said | None) -> Said | None:
+def all_held_out_logits(method: Method, train: TaskImages, held_out: HeldOutLogits | None) -> HeldOutLogits | None:
     """Those of held-out images, and leave-one-out logits of training images without near-duplicates, if possible."""
     places = alone(train.images, train.labels).nonzero().flatten()
     if not len(places):
@@ -50,8 +52,8 @@ def said_of_all(method: Method, train: TaskImages, held_out: Said | None) -> Sai
     logits = method.left_out(train.where(some), trained=True)
     if logits is None:
         return held_out
-    parts = [Said(logits.cpu(), train.labels[some]), *([] if held_out is None else [held_out])]
-    return Said(torch.cat([part.logits for part in parts]), torch.cat([part.labels for part in parts]))
+    parts = [HeldOutLogits(logits.cpu(), train.labels[some]), *([] if held_out is None else [held_out])]
+    return HeldOutLogits(torch.cat([part.logits for part in parts]), torch.cat([part.labels for part in parts]))
 
 
 def share_right(logits: Tensor, labels: Tensor) -> float:

@@ -16,7 +16,7 @@ from gcab.classifier.audit import keeping, stored_images
 from gcab.classifier.forecast import losses
 from gcab.classifier.housekeeping import place_of
 from gcab.classifier.learner import ContinualClassifier, Taught
-from gcab.classifier.logits import Said, said_held_out
+from gcab.classifier.logits import HeldOutLogits, held_out_logits
 from gcab.classifier.mirrors import told_of_mirrors
 from gcab.classifier.model_folder import ModelFolder, require_steps
 from gcab.classifier.overview import encoder_name
@@ -234,10 +234,10 @@ class Teaching:
             return None
         self.note("these photos are learned already, with these settings: nothing is left to do")
         held_out = self.lesson.material.held_out
-        said = None if held_out is None else said_held_out(learner.method, held_out, learner.device)
+        said = None if held_out is None else held_out_logits(learner.method, held_out, learner.device)
         return self.done(learner, learner.generation or 0, said)
 
-    def done(self, learner: ContinualClassifier, generation: int, said: Said | None) -> Result:
+    def done(self, learner: ContinualClassifier, generation: int, said: HeldOutLogits | None) -> Result:
         if images := stored_images(learner.method):
             self.note(keeping(learner.config.method, images, learner.method.image_bytes()))
         last, *before = reversed(learner.taught)
@@ -252,7 +252,7 @@ class Teaching:
         verdict = learner.method.verdict()
         return Result(generation, self.lesson.material.task.names, last, error, self.skipped, unsure, verdict)
 
-    def unsure(self, learner: ContinualClassifier, said: Said) -> tuple[Unsure, ...]:
+    def unsure(self, learner: ContinualClassifier, said: HeldOutLogits) -> tuple[Unsure, ...]:
         """The photos of this lesson that the model is least sure of, among those it was tested with."""
         return least_sure(learner, [str(self.files[place]) for place in self.lesson.material.places], *said)
 

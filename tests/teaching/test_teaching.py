@@ -16,7 +16,7 @@ from PIL import Image
 import gcab
 from gcab import ContinualClassifier, ModelFolder
 from gcab.classifier.lesson import Lesson
-from gcab.classifier.logits import said_held_out
+from gcab.classifier.logits import held_out_logits
 from gcab.classifier.overview import overview
 from gcab.classifier.photos import Photos
 from gcab.classifier.teaching import Event, Result, Teaching, teach
@@ -135,7 +135,7 @@ def test_the_recorded_accuracy_and_calibration_are_those_of_the_held_out_photos(
     held_out = learner.lesson(pixels, [file.parent.name for file in files], 0.2, None).material.held_out
     assert held_out is not None
     learner = ContinualClassifier.load(taught_twice, device="cpu")
-    said = said_held_out(learner.method, held_out, learner.device)
+    said = held_out_logits(learner.method, held_out, learner.device)
     right = (said.logits.argmax(dim=1) == held_out.labels).double().mean()
     assert learner.taught[1].accuracy == pytest.approx(100 * float(right))
     assert learner.calibration.images == 50
