@@ -27,7 +27,7 @@ class Middleware:
         self, app: ASGIApp, door: Door, limits: Limits, metrics: Metrics, routes: Collection[str] = frozenset()
     ) -> None:
         self.app, self.door, self.limits, self.metrics = app, door, limits, metrics
-        self.routes = routes  # what metrics may name: strangers choose the other paths
+        self.routes = routes  # what metrics may name: clients choose the other paths
         self.buffered = 0  # bytes of bodies under way
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -70,7 +70,7 @@ class Middleware:
 
 
 class Body:
-    """Counts what arrives instead of believing what was announced, and does not wait for ever."""
+    """Limits the time and the size of a request's body, by what arrives and not by what was announced."""
 
     def __init__(self, receive: Receive, middleware: Middleware, path: str) -> None:
         self._receive, self._middleware = receive, middleware

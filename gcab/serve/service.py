@@ -88,7 +88,7 @@ class Service:
             return {"digest": self.reported[0], "content": self.reported[1]}
 
     async def watch(self) -> None:
-        """Notice what other processes teach the folder; a model that cannot be read leaves the one before in place."""
+        """Poll the folder for models that other processes write; if one cannot be read, the old one stays."""
         last = ""
         while True:
             await asyncio.sleep(self.limits.look_seconds)
