@@ -79,7 +79,7 @@ def composed(
 
 
 def renamed(model: "ModelProto", names: Mapping[str, str]) -> None:
-    """Give the ends of a graph other names."""
+    """Rename inputs and outputs of a graph."""
     for node in model.graph.node:
         for places in (node.input, node.output):
             for index, name in enumerate(places):

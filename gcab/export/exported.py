@@ -58,7 +58,7 @@ class Exported(nn.Module):
 
     @torch.no_grad()
     def expected(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What gcab itself answers."""
+        """The outputs of gcab itself, to compare with."""
         logits = self.logits(images)
         return logits, self.calibration.probabilities(logits), self.calibration.unknown(logits)
 
