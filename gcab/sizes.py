@@ -9,7 +9,7 @@ def sides(size: Size) -> tuple[int, int]:
 
 
 def simplest(height: int, width: int) -> Size:
-    """A square has one name, whichever way it was given."""
+    """A size in canonical form: one number for a square."""
     return height if height == width else (height, width)
 
 

@@ -1,4 +1,4 @@
-"""The arguments that say where the runs of a command are run."""
+"""The arguments that choose where the runs of a command are executed: this machine, Ray or Slurm."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -53,7 +53,7 @@ def elsewhere(verb: argparse.Namespace) -> bool:
 
 
 def engine_of(verb: argparse.Namespace) -> "Engine":
-    """What the arguments name; nothing is connected or started."""
+    """The engine that the arguments name; nothing is connected or started."""
     from gcab.fleet.processes import Processes
     from gcab.fleet.ray_cluster import RayCluster
     from gcab.fleet.slurm import Slurm

@@ -81,7 +81,7 @@ def subjects(new: Sequence[str], again: Sequence[str]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Time as a person would say it."""
+    """A duration in readable units."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     minutes = round(seconds / 60)
@@ -89,7 +89,7 @@ def duration(seconds: float) -> str:
 
 
 def amount(count: int) -> str:
-    """Bytes as a person would say them."""
+    """Bytes in readable units."""
     for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if count >= size:
             return f"{count / size:.1f} {unit}"
