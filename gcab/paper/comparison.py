@@ -95,7 +95,7 @@ def entries(recipe: Recipe, groups: Sequence[Group]) -> Iterator[Entry]:
 
 
 def is_of(run: RunFolder, row: Row) -> bool:
-    """Whether a run has what makes a row what it is."""
+    """Whether a run has the method, the profile and the settings of a row."""
     settings = dict(flat_settings(run.config))
     same = (run.method, run.config["profile"]) == (row.method, row.profile)
     return same and all(settings.get(key) == value for key, value in row.changes.items())
@@ -147,7 +147,7 @@ def of_fast(group: Group) -> Record:
 
 
 def passes(run: RunFolder) -> float:
-    """Through the network, for each fresh image of a step."""
+    """Images that pass through the network per fresh image of a step."""
     config: Any = from_dict(run.config)
     classes = [len(names) for names in run.tasks]
     return method_named(run.method).passes(config.options, config.training.batch_size, classes)

@@ -57,7 +57,7 @@ def title_of(group: Group) -> str:
 
 
 def teacher_title(group: Group) -> str:
-    """The same for what `teachers` tells, marked where that is not what the runs logged."""
+    """The group's title, marked where stored models reach something else than the runs logged."""
     found = [(beside_students(run), run.final()) for run in group.runs]
     again = any(now and then and departs(now, then) for now, then in found)
     return title_of(group) + AGAIN * again
@@ -106,12 +106,12 @@ def read_json(path: Path, kind: Any) -> dict[str, Any]:
 
 
 def epochs_of(run: RunFolder) -> int:
-    """Of every task."""
+    """Epochs of every task."""
     return int(run.config["training"]["epochs"])
 
 
 def in_epochs(count: int) -> str:
-    """In words."""
+    """A number of epochs in words."""
     return f"{count} epoch{'s' * (count > 1)}"
 
 

@@ -195,7 +195,7 @@ def heads_alone(group: Group) -> float | None:
 
 
 def mean_of(name: str, measured: Sequence[Mapping[str, Any]]) -> float | None:
-    """Over the seeds; nothing where there are none or one of them lacks it."""
+    """The mean over the seeds; None where there are none or one of them lacks it."""
     values = [one[name] for one in measured if name in one]
     return mean(values) if values and len(values) == len(measured) else None
 

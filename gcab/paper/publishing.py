@@ -84,12 +84,12 @@ def publish(name: str, runs: Sequence[RunFolder], out: Path, command: str) -> Ta
 
 
 def drawn(name: str, runs: Sequence[RunFolder]) -> list[RunFolder]:
-    """Those of the runs given that a figure is made of."""
+    """The given runs that a figure uses."""
     return EXHIBITS[name].used(finished(runs))
 
 
 def draw(exhibit: Exhibit, runs: Sequence[RunFolder], lines: Sequence[Record], titles: Sequence[str]) -> "Figure":
-    """In the reports' style; a reduced schedule is said in the picture itself."""
+    """Draw in the reports' style; a reduced schedule is named in the picture itself."""
     import matplotlib as mpl
 
     with mpl.rc_context(STYLE):

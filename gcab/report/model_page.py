@@ -56,7 +56,7 @@ def estimate_now(facts: Facts) -> float | None:
 
 
 def warnings_of(facts: Facts, measured: Measured | None) -> list[str]:
-    """What must not be overlooked."""
+    """Warnings that must not be overlooked."""
     found = []
     for task in facts["tasks"]:
         then, photos = task["accuracy"], task["held_out"] or 0
@@ -64,7 +64,7 @@ def warnings_of(facts: Facts, measured: Measured | None) -> list[str]:
         if then is None:
             continue
         if (then * photos + 100) / (photos + 2) - now > FALLEN and task is not facts["tasks"][-1]:
-            # as if of two photos more one had been right
+            # with two pseudo-photos, one right and one wrong
             found.append(f"Lesson {task['index']} had {then:.0f} % when it was learned, and about {now:.0f} % now.")
         elif now < POOR and (bad := bad_end(then)):
             found.append(f"Lesson {task['index']} {bad}.")

@@ -230,7 +230,7 @@ def _mean_and_deviation(values: Sequence[float]) -> str:
 
 
 def flat_settings(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Flatten a configuration to dotted keys, less what a label says anyway."""
+    """Flatten a configuration to dotted keys, without the seed."""
     for key, value in config.items():
         if isinstance(value, Mapping):
             yield from flat_settings(value, f"{prefix}{key}.")
