@@ -18,7 +18,7 @@ from gcab.classifier.model import Knowledge
 from gcab.classifier.photos import Photos
 from gcab.classifier.unfinished import CHECKPOINT_SECONDS, Note, Unfinished, facts_of, place_beside, tidy, workplace
 from gcab.config import Overrides, RunConfig, leaves, override
-from gcab.data.tasks import Task, TaskImages, Watch, ignore
+from gcab.data.tasks import OnProgress, Task, TaskImages, ignore
 from gcab.errors import GcabError, unknown
 from gcab.evaluation.metrics import ACCURACIES, results_from_records, summary, summary_of_part
 from gcab.fast.folded import FoldedDecoder
@@ -77,7 +77,7 @@ def distillation_settings(profile: str) -> dict[str, Any]:
 
 
 def student_of(
-    teacher: Gcab, config: RunConfig, images: Tensor, watch: Watch = ignore, work: Unfinished | None = None
+    teacher: Gcab, config: RunConfig, images: Tensor, watch: OnProgress = ignore, work: Unfinished | None = None
 ) -> tuple[GcabFast, float]:
     """The student that the settings ask for, and its divergence from the teacher, which is not changed.
 
@@ -177,7 +177,7 @@ def distill_run(
     settings: Overrides | None = None,
     command: str = "",
     *,
-    watch: Watch = ignore,
+    watch: OnProgress = ignore,
     note: Note = lambda _: None,
     give_up: bool = False,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
@@ -302,7 +302,7 @@ class Distillation:
         """The classes that it has images of."""
         return sorted({*map(str, self.labels or ())})
 
-    def run(self, watch: Watch = ignore, work: Unfinished | None = None) -> Knowledge:
+    def run(self, watch: OnProgress = ignore, work: Unfinished | None = None) -> Knowledge:
         """The model afterwards; `work` keeps the checkpoints."""
         student, _ = student_of(self.teacher, self.config, self.train, watch, work)
         known, share = self.known, f"{percent(self.config.options.capacity)} % of the decoder's units"

@@ -12,7 +12,7 @@ from gcab.classifier.unfinished import CHECKPOINT_SECONDS, Note, Unfinished, tid
 from gcab.config import Overrides
 from gcab.data.arrays import as_images
 from gcab.data.folder import labelled_files
-from gcab.data.tasks import Watch, ignore
+from gcab.data.tasks import OnProgress, ignore
 from gcab.methods.method import state_bytes
 
 
@@ -36,7 +36,7 @@ def distill_model(
     device: str = "auto",
     settings: Overrides | None = None,
     *,
-    watch: Watch = ignore,
+    watch: OnProgress = ignore,
     note: Note = lambda _: None,
     give_up: bool = False,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,

@@ -13,7 +13,7 @@ from torch import Tensor
 from gcab.classifier.logits import logits_of, share_right
 from gcab.config import RunConfig
 from gcab.data.augment import Augment
-from gcab.data.tasks import Task, TaskImages, Watch, ignore
+from gcab.data.tasks import OnProgress, Task, TaskImages, ignore
 from gcab.errors import GcabError
 from gcab.methods.method import Method
 from gcab.model.remembered import remember
@@ -83,7 +83,7 @@ class Lesson:
         self.training.begin()
         self.method.first_sight(material.task, material.train)
 
-    def run(self, observe: Observer | None = None, watch: Watch = ignore) -> Method:
+    def run(self, observe: Observer | None = None, watch: OnProgress = ignore) -> Method:
         """Run the remaining epochs and the end of the task; returns the method, ready to predict."""
         self.observe = observe or self.observe
         with suitable_threads(self.device, self.config.features_per_batch()):

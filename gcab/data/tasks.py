@@ -12,7 +12,7 @@ from gcab.data.mixing import Mixed
 from gcab.model.encoder import EncoderConfig
 from gcab.sizes import Size
 
-Watch = Callable[[float], None]  # progress callback: gets the share of the work that is done
+OnProgress = Callable[[float], None]  # progress callback: gets the share of the work that is done
 
 
 def ignore(_: float) -> None:

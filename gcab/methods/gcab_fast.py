@@ -16,7 +16,7 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from gcab.data.tasks import Setting, Task, TaskImages, Watch, ignore
+from gcab.data.tasks import OnProgress, Setting, Task, TaskImages, ignore
 from gcab.errors import GcabError
 from gcab.fast.folded import FoldedDecoder
 from gcab.methods.card import Card
@@ -131,7 +131,7 @@ class GcabFast(Gcab):
     def distill(
         self,
         images: Tensor,
-        watch: Watch = ignore,
+        watch: OnProgress = ignore,
         halfway: Halfway | None = None,
         after_step: AfterStep = lambda _: None,
     ) -> None:
@@ -185,7 +185,7 @@ class GcabFast(Gcab):
         return min(self.options.views, max(1, LARGEST_CACHE // bytes_of_one))
 
     @torch.no_grad()
-    def targets(self, decoder: FoldedDecoder, images: Tensor, views: int, watch: Watch) -> tuple[Tensor, Tensor]:
+    def targets(self, decoder: FoldedDecoder, images: Tensor, views: int, watch: OnProgress) -> tuple[Tensor, Tensor]:
         """Encoded views of images (views n, N, D) and the passes' logits of each (views n, classes), to imitate."""
         network, device = self.network, self.network.gate_in.used.device
         features = torch.empty(views, len(images), network.tokens_per_image, network.width, device=device)
@@ -228,7 +228,7 @@ def distill(
     images: Tensor,
     options: GcabFastOptions,
     seed: int,
-    watch: Watch = ignore,
+    watch: OnProgress = ignore,
     halfway: Halfway | None = None,
     after_step: AfterStep = lambda _: None,
 ) -> GcabFast:

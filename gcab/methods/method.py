@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from gcab.data.augment import Augment
 from gcab.data.mixing import Mixed
-from gcab.data.tasks import Batch, Part, Progress, Replay, Setting, Task, TaskImages, Watch, ignore
+from gcab.data.tasks import Batch, OnProgress, Part, Progress, Replay, Setting, Task, TaskImages, ignore
 from gcab.errors import GcabError
 from gcab.methods.card import Card
 from gcab.methods.gradients import Gradients
@@ -40,7 +40,7 @@ class Method(nn.Module, ABC):
     def __init__(self, setting: Setting, options: Any) -> None:
         super().__init__()
         self.setting, self.options = setting, options
-        self.watch: Watch = ignore  # progress callback of `end_task`
+        self.watch: OnProgress = ignore  # progress callback of `end_task`
         self.augment: Augment | None = None  # during `end_task`, for methods that train within it
 
     @classmethod

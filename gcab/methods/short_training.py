@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from gcab.data.augment import Augment
-from gcab.data.tasks import Setting, TaskImages, Watch, ignore
+from gcab.data.tasks import OnProgress, Setting, TaskImages, ignore
 from gcab.model.exact import in_double
 
 
@@ -30,7 +30,7 @@ def train_shortly(
     make_optimiser: Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer],
     batches: Iterator[tuple[Tensor, Tensor]],
     loss: Callable[[Tensor, Tensor], Tensor],
-    watch: Watch = ignore,
+    watch: OnProgress = ignore,
     steps: int = 1,
 ) -> None:
     """Minimise a loss of images and labels over these parameters, frozen ones included."""

@@ -42,7 +42,7 @@ CHUNK = 10  # images of 32 pixels per chunk on a CPU: more do not fit its cache
 SUMMED = 500  # images per matrix product of G
 
 
-Watch = Callable[[float], None]  # told the share of a piece of work that is done
+OnProgress = Callable[[float], None]  # progress callback: gets the share of the work that is done
 
 
 class Bank(NamedTuple):
@@ -209,11 +209,11 @@ class EyeClassifier(nn.Module):
         """Features of uint8 images, on the device of the discriminant."""
         return at(self.eye(images.to(self.eye.device)), self.ridge.device)
 
-    def sums(self, images: Tensor, labels: Tensor, watch: Watch = lambda _: None) -> "Sums":
+    def sums(self, images: Tensor, labels: Tensor, watch: OnProgress = lambda _: None) -> "Sums":
         """Sufficient statistics of uint8 images."""
         return summed(self, images, labels, watch)
 
-    def taught(self, images: Tensor, labels: Tensor, watch: Watch = lambda _: None) -> ExactDiscriminant:
+    def taught(self, images: Tensor, labels: Tensor, watch: OnProgress = lambda _: None) -> ExactDiscriminant:
         """A copy of the discriminant with these images added."""
         ridge = copy.deepcopy(self.ridge)
         ridge.add(self.sums(images, labels, watch))
@@ -257,7 +257,7 @@ class EyeClassifier(nn.Module):
 
 
 @torch.no_grad()
-def summed(classifier: EyeClassifier, images: Tensor, labels: Tensor, watch: Watch) -> Sums:
+def summed(classifier: EyeClassifier, images: Tensor, labels: Tensor, watch: OnProgress) -> Sums:
     """Sufficient statistics of uint8 images (n, C, H, W), chunk by chunk."""
     ridge, at_once = classifier.ridge, classifier.eye.at_once
     device, size, classes = ridge.device, ridge.features, len(ridge.counts)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from gcab.data.tasks import Task, TaskImages, Watch, ignore
+from gcab.data.tasks import OnProgress, Task, TaskImages, ignore
 from gcab.methods.method import grow
 from gcab.training.trainer import Epoch, Halfway, Trainer, finish
 
@@ -36,7 +36,7 @@ class TaskTraining:
         """Train the remaining epochs; the callback stops early by returning true."""
         self.trainer.fit(self.task, self.train.of(self.task.labels), after_epoch, self.halfway)
 
-    def end(self, watch: Watch = ignore) -> None:
+    def end(self, watch: OnProgress = ignore) -> None:
         """Call the method's `end_task`, its last sight of the images."""
         trainer = self.trainer
         finish(self.method, self.task, self.train, trainer.seed, watch, self.held_out, trainer.augment)

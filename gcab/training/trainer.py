@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gcab.data.augment import Augment
-from gcab.data.tasks import Task, TaskImages, Watch, ignore
+from gcab.data.tasks import OnProgress, Task, TaskImages, ignore
 from gcab.errors import GcabError
 from gcab.fast.graphs import restore_optimiser, set_learning_rate
 from gcab.methods.method import Method
@@ -114,7 +114,7 @@ def finish(
     task: Task,
     data: TaskImages,
     seed: int,
-    watch: Watch = ignore,
+    watch: OnProgress = ignore,
     held_out: TaskImages | None = None,
     augment: Augment | None = None,
 ) -> None:
