@@ -49,7 +49,7 @@ from gcab.data.tasks import Task, TaskImages
 from gcab.errors import GcabError
 from gcab.methods.method import grow
 from gcab.methods.registry import method_named
-from gcab.model.remembered import remember
+from gcab.model.lesson_cache import set_lesson_cache
 from gcab.parallel.devices import choose_device
 from gcab.runs.assemble import build_method
 from gcab.sizes import Size
@@ -228,7 +228,7 @@ class ContinualClassifier(Classifier, ScikitHabits):
             previous = replace(self.calibration, temperature=self.calibration.temperature * unit)
             steady = lesson.method.additive(lesson.config.options)
             calibration = Calibration.fit(*said, previous, newest, steady)
-        remember(lesson.method, during=False)
+        set_lesson_cache(lesson.method, active=False)
         taught = Taught(
             classes=material.task.classes,
             images=len(material.train.labels),

@@ -16,7 +16,7 @@ from gcab.data.augment import Augment
 from gcab.data.tasks import OnProgress, Task, TaskImages, ignore
 from gcab.errors import GcabError
 from gcab.methods.method import Method
-from gcab.model.remembered import remember
+from gcab.model.lesson_cache import set_lesson_cache
 from gcab.parallel.devices import suitable_threads
 from gcab.training.task import TaskTraining
 from gcab.training.trainer import Epoch, Trainer, preview
@@ -78,7 +78,7 @@ class Lesson:
         self.observe: Observer = lambda *_: None
         self.method = copy.deepcopy(method)
         self.method.options = config.options  # some may differ from task to task
-        remember(self.method, during=True)
+        set_lesson_cache(self.method, active=True)
         self.training = TaskTraining(self._trainer(self.method), material.task, material.train, material.held_out)
         self.training.begin()
         self.method.first_sight(material.task, material.train)

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from gcab.errors import GcabError
 from gcab.model.exact import Exact
-from gcab.model.remembered import Remembering
+from gcab.model.lesson_cache import CachedInLesson
 from gcab.model.rows import drop_row
 from gcab.model.triangle import unpacked
 
@@ -36,7 +36,7 @@ class Sums(NamedTuple):
     counts: Tensor  # (classes,) int64
 
 
-class ExactDiscriminant(Exact, Remembering):
+class ExactDiscriminant(Exact, CachedInLesson):
     """Linear discriminant analysis with a ridge: log P(class | x) of Gaussian classes with a shared Σ.
 
     It keeps sums over images only, which images can be added to and subtracted from exactly. Features are standardised
@@ -135,9 +135,9 @@ class ExactDiscriminant(Exact, Remembering):
 
     def system(self) -> "System":
         """The statistics of standardised features and their Cholesky factor, cached during a lesson."""
-        if self.remembered is None:
+        if self.lesson_cache is None:
             return self.solved()
-        return self.remembered.solution((self.gram, self.sums, self.counts), self.solved)
+        return self.lesson_cache.solution((self.gram, self.sums, self.counts), self.solved)
 
     def solved(self) -> "System":
         """`system` without the cache; takes most of the time of a lesson without a network."""

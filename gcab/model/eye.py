@@ -22,7 +22,7 @@ from torch.nn import functional
 from gcab.errors import GcabError
 from gcab.model.discriminant import ExactDiscriminant, Sums
 from gcab.model.exact import Exact, at
-from gcab.model.remembered import Remembering
+from gcab.model.lesson_cache import CachedInLesson
 from gcab.model.triangle import packed
 from gcab.sizes import Size, sides
 
@@ -87,7 +87,7 @@ class Sight(nn.Module):
         return self(images)
 
 
-class Eye(Exact, Remembering, Sight):
+class Eye(Exact, CachedInLesson, Sight):
     """The fixed feature extractor on any device: nothing in it is learned, and none of its buffers is saved."""
 
     room: ClassVar[int] = 2**28
@@ -108,7 +108,7 @@ class Eye(Exact, Remembering, Sight):
                 self.register_buffer(f"{name}{size}", chosen, persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.once(self.compared, images.float())
+        return self.cached(self.compared, images.float())
 
     def compared(self, images: Tensor) -> Tensor:
         """`forward` without the cache, chunk by chunk on a CPU."""

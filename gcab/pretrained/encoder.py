@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gcab.model.encoder import EncoderConfig
-from gcab.model.remembered import Remembering
+from gcab.model.lesson_cache import CachedInLesson
 from gcab.pretrained.description import Description
 
 
-class PretrainedEncoder(Remembering, ABC):
+class PretrainedEncoder(CachedInLesson, ABC):
     """An encoder that was trained elsewhere: `summary` for one vector an image, `forward` for tokens."""
 
     purposes: ClassVar[dict[str, str]] = {"": "pretrained encoder: turns an image into features; never learns"}
@@ -42,11 +42,11 @@ class PretrainedEncoder(Remembering, ABC):
 
     def forward(self, images: Tensor) -> Tensor:
         """`look`, cached during a lesson."""
-        return self.once(self.look, images)
+        return self.cached(self.look, images)
 
     def summarised(self, images: Tensor) -> Tensor:
         """`summary`, cached during a lesson."""
-        return self.once(self.summary, images)
+        return self.cached(self.summary, images)
 
     def prepared(self, images: Tensor) -> Tensor:
         """Images resized and cropped to the centre as the encoder expects them, (B, 3, crop, crop)."""

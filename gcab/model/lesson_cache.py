@@ -10,7 +10,7 @@ from torch import Tensor, nn
 Found = TypeVar("Found")
 
 
-class Remembered:
+class LessonCache:
     """Features by the hash of their image's pixels, and the latest solution; dropped with the lesson, never saved."""
 
     def __init__(self, room: int) -> None:
@@ -20,7 +20,7 @@ class Remembered:
         self.bytes = 0
         self.latest: tuple[bytes, Any] | None = None
 
-    def look(self, images: Tensor, encode: Callable[[Tensor], Tensor]) -> Tensor:
+    def encoded(self, images: Tensor, encode: Callable[[Tensor], Tensor]) -> Tensor:
         """Features of images, from the cache where possible; the rest is encoded and cached."""
         kind = encode.__name__.encode()
         keys = [kind + digest(image) for image in images]
@@ -45,29 +45,29 @@ class Remembered:
         found: Found = self.latest[1]
         return found
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Remembered":
+    def __deepcopy__(self, memo: dict[int, Any]) -> "LessonCache":
         """Copies of a method, on which a lesson tries things out, share its cache."""
         return self
 
 
-class Remembering(nn.Module):
+class CachedInLesson(nn.Module):
     """Mixin of modules that cache their results during a lesson."""
 
     room: ClassVar[int] = 2 * 2**30  # maximum size of the cached features in bytes
-    remembered: Remembered | None = None  # during a lesson only
+    lesson_cache: LessonCache | None = None  # during a lesson only
 
-    def once(self, encode: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+    def cached(self, encode: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
         """`encode(images)` through the cache, where there is one: during a lesson, on a CPU, outside compilation."""
-        if self.remembered is None or torch.compiler.is_compiling() or images.device.type != "cpu" or not len(images):
+        if self.lesson_cache is None or torch.compiler.is_compiling() or images.device.type != "cpu" or not len(images):
             return encode(images)
-        return self.remembered.look(images, encode)
+        return self.lesson_cache.encoded(images, encode)
 
 
-def remember(network: nn.Module, during: bool) -> None:
+def set_lesson_cache(network: nn.Module, active: bool) -> None:
     """Give every caching module of a network an empty cache, or take the caches away."""
     for part in network.modules():
-        if isinstance(part, Remembering):
-            part.remembered = Remembered(part.room) if during else None
+        if isinstance(part, CachedInLesson):
+            part.lesson_cache = LessonCache(part.room) if active else None
 
 
 def digest(numbers: Tensor) -> bytes:
