@@ -91,7 +91,7 @@ def student_of(
     with suitable_threads(teacher.network.gate_in.used.device, config.features_per_batch()):
         halfway = None if work is None else continued(work)
         student = distill(teacher, images, config.options, config.seed, watch, halfway, after_step)
-        distance = imitation(teacher, student, images)
+        distance = head_divergence(teacher, student, images)
     if not math.isfinite(distance):
         if work is not None:
             work.folder.discard_work()  # to resume it would lead here again
@@ -240,7 +240,7 @@ def only_accuracies(result: Mapping[str, Any]) -> dict[str, Any]:
     return {name: result[name] for name in ACCURACIES}
 
 
-def imitation(teacher: Gcab, student: GcabFast, images: Tensor) -> float:
+def head_divergence(teacher: Gcab, student: GcabFast, images: Tensor) -> float:
     """KL(teacher || student) of their heads alone, a mean over the images as they are, at temperature 1."""
     heads = [method.heads(FoldedDecoder(method.network)) for method in (teacher, student)]
     device = teacher.network.gate_in.used.device

@@ -14,8 +14,8 @@ from gcab.data.tasks import Part, Setting, Task, TaskImages
 from gcab.fast.eye import FastEye
 from gcab.fast.folded import FoldedDecoder
 from gcab.methods.decision import Decision, Refereed, Weighted
-from gcab.methods.imitation import imitations
 from gcab.methods.method import Method
+from gcab.methods.pseudo_features import pseudo_opinions
 from gcab.model.discriminant import ExactDiscriminant
 from gcab.model.eye import EyeClassifier, features_for
 from gcab.model.frozen import Frozen
@@ -130,8 +130,8 @@ class Opinionated(Method):
         self.referee.fit(opinions, held_out.labels, task.first)
         if self.options.tried:
             seen = set(held_out.labels.tolist())
-            imitated, labels = imitations(self, held_out, [label for label in classes if label not in seen])
-            heard = {name: torch.cat([said, imitated[name]]) for name, said in opinions.items()}
+            pseudo, labels = pseudo_opinions(self, held_out, [label for label in classes if label not in seen])
+            heard = {name: torch.cat([said, pseudo[name]]) for name, said in opinions.items()}
             self.referee.try_network(heard, torch.cat([held_out.labels, labels]))
 
     @torch.no_grad()

@@ -21,7 +21,9 @@ IMAGES = 10  # of each class
 
 
 @torch.no_grad()
-def imitations(method: "Opinionated", held_out: TaskImages, labels: Sequence[int]) -> tuple[dict[str, Tensor], Tensor]:
+def pseudo_opinions(
+    method: "Opinionated", held_out: TaskImages, labels: Sequence[int]
+) -> tuple[dict[str, Tensor], Tensor]:
     """Logits of every opinion (n, classes) for pseudo-features of other classes, and the labels of these (n,).
 
     Features of held-out images, the encoder's cell by cell and the eye's, are translated by the difference of two class
