@@ -81,10 +81,10 @@ class Derpp(Replayed):
         parts = (logits[fresh:], batch.labels[fresh:], batch.slots)
         draws = list(zip(*(part.chunk(options.draws) for part in parts), strict=True))
         if options.alpha > 0:
-            terms["logits"] = options.alpha * self.there() * self.distance(*draws[0])
+            terms["logits"] = options.alpha * self.nonempty() * self.distance(*draws[0])
         if options.beta > 0:
             old, labels, _ = draws[-1]
-            terms["replay"] = options.beta * self.there() * self.classification(old, labels)
+            terms["replay"] = options.beta * self.nonempty() * self.classification(old, labels)
         return terms
 
     def distance(self, logits: Tensor, labels: Tensor, slots: Tensor) -> Tensor:

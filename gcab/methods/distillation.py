@@ -13,6 +13,6 @@ def softened_divergence(student: Tensor, teacher: Tensor, temperature: float) ->
     return temperature**2 * functional.kl_div(now, before, reduction="batchmean", log_target=True)
 
 
-def yes_or_no_divergence(student: Tensor, teacher: Tensor) -> Tensor:
+def sigmoid_cross_entropy(student: Tensor, teacher: Tensor) -> Tensor:
     """Binary cross-entropy with the teacher's σ(z⁻), a mean over images and classes: each class by itself."""
     return functional.binary_cross_entropy_with_logits(student.float(), teacher.float().sigmoid())

@@ -31,7 +31,7 @@ from gcab.seeds import seeded
 
 BATCH = 500  # images encoded at once
 LARGEST_CACHE = 4 * 2**30  # bytes of encoder features; more images get fewer views
-REHEARSED = 6  # steps that are timed to estimate the duration of a distillation
+TIMED_STEPS = 6  # steps that are timed to estimate the duration of a distillation
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class GcabFast(Gcab):
             return 0.0
         trial = copy.deepcopy(self).eval()
         trial.network.finish()
-        return sum(trial.rehearse(images))
+        return sum(trial.estimate_seconds(images))
 
     def forget(self, label: int, images: Tensor | None = None) -> tuple[str, ...]:
         left = super().forget(label, images)
@@ -136,7 +136,7 @@ class GcabFast(Gcab):
         after_step: AfterStep = lambda _: None,
     ) -> None:
         """Distill all passes into one with images (n, 3, H, W) of the newest task only; the encoder stays as it is."""
-        decoder, (encoding, imitating) = FoldedDecoder(self.network), self.rehearse(images)
+        decoder, (encoding, imitating) = FoldedDecoder(self.network), self.estimate_seconds(images)
         steps, whole = self.options.distillation_steps, encoding + imitating
         behind = 0.0 if halfway is None else imitating * halfway.steps / steps
         if halfway is not None:
@@ -156,10 +156,10 @@ class GcabFast(Gcab):
         imitation.run(stepped)
         self.network.finished = 1
 
-    def rehearse(self, images: Tensor) -> tuple[float, float]:
+    def estimate_seconds(self, images: Tensor) -> tuple[float, float]:
         """Estimated seconds of `distill` for encoding and for training, timed on a copy."""
         network, some, device = copy.deepcopy(self.network), images[:BATCH], self.network.gate_in.used.device
-        decoder, options = FoldedDecoder(network), dataclasses.replace(self.options, distillation_steps=REHEARSED)
+        decoder, options = FoldedDecoder(network), dataclasses.replace(self.options, distillation_steps=TIMED_STEPS)
         times: list[float] = []
 
         def look() -> None:
@@ -175,7 +175,7 @@ class GcabFast(Gcab):
             encoding = times[-1] - times[-2]
             join(network, decoder, options.capacity)
             Imitation(network, features, logits, options).run(look)
-        imitating = (times[-1] - times[-REHEARSED]) / (REHEARSED - 1)
+        imitating = (times[-1] - times[-TIMED_STEPS]) / (TIMED_STEPS - 1)
         rounds = self.views_of(images) * len(images) / len(some)
         return rounds * encoding, self.options.distillation_steps * imitating
 

@@ -92,8 +92,8 @@ class Gss(Replayed):
         lengths = products.diagonal().clamp_min(1e-30).sqrt()
         of_batch, length = products[:count, count:].mean(dim=0), products[:count, :count].mean().clamp_min(1e-30).sqrt()
         of_each = products[:count, count:] / (lengths[:count, None] * lengths[count:])
-        there = self.there()
-        return (of_batch / (length * lengths[count:])).max() * there, of_each.max(dim=1).values * there
+        nonempty = self.nonempty()
+        return (of_batch / (length * lengths[count:])).max() * nonempty, of_each.max(dim=1).values * nonempty
 
     def products(self, images: Tensor, labels: Tensor) -> Tensor:
         """<g_i, g_j> of uint8 images, without augmentation and in eval mode."""

@@ -32,7 +32,7 @@ class ImportanceOptions(RegularisedOptions):
             raise GcabError(f"options.images is {self.images}: give a number of images, or 0 for all.")
 
 
-class Originals:
+class MasterWeights:
     """The float32 master weights: modules of a recorded step hold copies of lower precision, which never equal θ*."""
 
     def __init__(self, weights: Iterable[nn.Parameter]) -> None:
@@ -55,8 +55,8 @@ class Importance(Regularised):
 
     def __init__(self, setting: Setting, options: Any) -> None:
         super().__init__(setting, options)
-        self.originals = Originals(self.shared().values())
-        size = len(self.originals.flat())
+        self.master_weights = MasterWeights(self.shared().values())
+        size = len(self.master_weights.flat())
         self.register_buffer("importance", torch.zeros(size))  # Ω
         self.register_buffer("anchor", torch.zeros(size))  # θ*
 
@@ -67,7 +67,7 @@ class Importance(Regularised):
     def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:  # noqa: ARG002
         terms = {"classification": self.labelled(self.network(batch.images), batch.labels)}
         if self.held:
-            moved = (self.originals.flat() - self.anchor).square()
+            moved = (self.master_weights.flat() - self.anchor).square()
             terms["importance"] = self.options.weight / 2 * (self.importance * moved).sum()
         return terms
 
@@ -78,7 +78,7 @@ class Importance(Regularised):
         alpha, gamma = self.options.alpha, self.options.gamma
         old, new = (alpha, 1 - alpha) if self.options.merge == "average" else (gamma, 1.0)
         self.importance.mul_(old).add_(found, alpha=new)
-        self.anchor.copy_(self.originals.flat())
+        self.anchor.copy_(self.master_weights.flat())
 
     def preview_end(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:
         """Nothing, as importances do not change predictions."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from gcab.data.tasks import Batch, Progress, Task
 from gcab.errors import GcabError
 from gcab.methods.card import Card, Compass
-from gcab.methods.distillation import softened_divergence, yes_or_no_divergence
+from gcab.methods.distillation import sigmoid_cross_entropy, softened_divergence
 from gcab.methods.regularised import Distilled, RegularisedOptions
 from gcab.methods.space import Between, OneOf, space
 
@@ -64,5 +64,5 @@ class Lwf(Distilled):
 
     def distance(self, now: Tensor, before: Tensor) -> Tensor:
         if self.options.answers == "sigmoid":
-            return yes_or_no_divergence(now, before)
+            return sigmoid_cross_entropy(now, before)
         return softened_divergence(now, before, self.options.temperature)

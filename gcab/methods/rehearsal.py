@@ -86,12 +86,12 @@ class Replayed(Finetune):
         fresh = batch.fresh
         if batch.slots is None:
             return self.classification(logits, batch.labels)
-        share = len(batch.slots) / len(logits) * self.there()
+        share = len(batch.slots) / len(logits) * self.nonempty()
         new, old = logits[:fresh], logits[fresh:]
         of_new, of_old = self.classification(new, batch.labels[:fresh]), self.classification(old, batch.labels[fresh:])
         return (1 - share) * of_new + share * of_old
 
-    def there(self) -> Tensor:
+    def nonempty(self) -> Tensor:
         """1 if the memory holds any image, else 0: a factor on the loss of draws, which are then of empty places."""
         return (self.memory.filled > 0).float()
 
@@ -112,18 +112,20 @@ class SharedByTasks(Replayed):
         memory, share = self.memory, self.options.buffer // (task.index + 1)
         tasks = self.tasks_of_labels(memory.everything().labels)
         kept = torch.cat([(tasks == index).nonzero().squeeze(1)[:share] for index in range(task.index + 1)])
-        chosen = taking_turns(data.labels.cpu())[:share].to(data.images.device)
+        chosen = round_robin(data.labels.cpu())[:share].to(data.images.device)
         fresh = TaskImages(data.images[chosen], data.labels[chosen])
         joined = TaskImages(memory.images[kept], memory.labels[kept]).joined(fresh)
-        columns = {name: torch.cat([getattr(memory, name)[kept], new]) for name, new in self.remembered(fresh).items()}
+        columns = {
+            name: torch.cat([getattr(memory, name)[kept], new]) for name, new in self.stored_columns(fresh).items()
+        }
         memory.rewrite(joined.images, joined.labels, **columns)
 
-    def remembered(self, images: TaskImages) -> dict[str, Tensor]:  # noqa: ARG002
+    def stored_columns(self, images: TaskImages) -> dict[str, Tensor]:  # noqa: ARG002
         """The columns of images that enter the memory."""
         return {}
 
 
-def taking_turns(labels: Tensor) -> Tensor:
+def round_robin(labels: Tensor) -> Tensor:
     """A random order of images, round-robin over classes: every prefix of it is balanced."""
     order = torch.randperm(len(labels))
     shuffled = labels[order]

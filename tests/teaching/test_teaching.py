@@ -190,21 +190,21 @@ def test_what_programs_are_told(model: Path, photos: Path) -> None:
 def test_programs_are_told_how_far_a_long_end_is(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """GCAB-Fast distills after the last epoch: that is announced, counted and followed."""
     short = {"options.distillation_steps": 400, "options.views": 1}
-    rehearsed: list[float] = []
-    rehearse = GcabFast.rehearse
+    estimated: list[float] = []
+    estimate_seconds = GcabFast.estimate_seconds
 
     def watched(self: GcabFast, images: torch.Tensor) -> tuple[float, float]:
-        rehearsed.append(sum(rehearse(self, images)))
+        estimated.append(sum(estimate_seconds(self, images)))
         return 1000.0, 3000.0
 
-    monkeypatch.setattr(GcabFast, "rehearse", watched)
+    monkeypatch.setattr(GcabFast, "estimate_seconds", watched)
     for week in ("week1", "week2"):
         seen = events(tmp_path / "m", photos / week, method="gcab-fast", settings={**TINY_GCAB, **short})
         start, *work, _ = seen
         epochs = [event for event in work if event["event"] == "epoch"]
         ends = [event for event in work if event["event"] == "ending"]
         if week == "week1":  # one task is one pass anyway
-            assert (ends, rehearsed, epochs[-1]["seconds_left"]) == ([], [], 0)
+            assert (ends, estimated, epochs[-1]["seconds_left"]) == ([], [], 0)
             assert 0 < start["estimated_seconds"] < 4000
     assert 4000 < start["estimated_seconds"] < 8000  # each once
     assert all(4000 <= event["seconds_left"] < 8000 for event in epochs)
@@ -215,8 +215,8 @@ def test_programs_are_told_how_far_a_long_end_is(photos: Path, tmp_path: Path, m
     assert 30 <= len(shares) <= 50  # of 400 steps: few enough for a server that keeps 200 events
     assert all(0 <= event["seconds_left"] < 4000 for event in ends)
     assert ends[-1]["seconds_left"] == 0
-    assert len(rehearsed) == 2  # for the estimate, and for the shares
-    assert all(0 < seconds < 1000 for seconds in rehearsed)
+    assert len(estimated) == 2  # for the estimate, and for the shares
+    assert all(0 < seconds < 1000 for seconds in estimated)
     json.dumps(seen, allow_nan=False)
 
 
