@@ -41,7 +41,7 @@ class After(nn.Module):
 
     def __init__(self, exported: Exported, method: Frozen) -> None:
         super().__init__()
-        self.sight, self.ridge, self.calibrated = method.sight, method.eye.ridge, exported.calibrated
+        self.sight, self.ridge, self.calibrated = method.extractor, method.eye.ridge, exported.calibrated
 
     def forward(self, output: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         logits = self.ridge(self.sight.scaled(flattened(output.float())))

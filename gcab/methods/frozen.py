@@ -20,7 +20,7 @@ from gcab.fast.encoders import make_encoder
 from gcab.methods.card import Card, Compass
 from gcab.methods.eye import Eye
 from gcab.methods.method import Method, pooled
-from gcab.model.eye import EyeClassifier, Sight, in_full_precision
+from gcab.model.eye import EyeClassifier, FeatureExtractor, in_full_precision
 from gcab.pretrained.encoder import PretrainedEncoder
 
 LEVELS = 128  # quantisation levels of a feature from 0 to its root mean square
@@ -40,7 +40,7 @@ class FrozenOptions:
             raise GcabError(f"options.features is {self.features}: give a number of projections from 0 to {MOST}.")
 
 
-class FrozenSight(Sight):
+class FrozenExtractor(FeatureExtractor):
     """Features u and max(0, P u / sqrt(D)), quantised to integers in steps of 1 / LEVELS so that sums are exact."""
 
     purposes: ClassVar[dict[str, str]] = {"signs": "random projection of the encoder's features"}
@@ -97,7 +97,7 @@ class Frozen(Eye):
 
     def __init__(self, setting: Setting, options: FrozenOptions) -> None:
         Method.__init__(self, setting, options)
-        self.eye = EyeClassifier(FrozenSight(setting, options.features), options.forgettable)
+        self.eye = EyeClassifier(FrozenExtractor(setting, options.features), options.forgettable)
 
     @classmethod
     def sees(cls, options: Any) -> bool:  # noqa: ARG003
@@ -105,17 +105,17 @@ class Frozen(Eye):
         return False
 
     @property
-    def sight(self) -> FrozenSight:
+    def extractor(self) -> FrozenExtractor:
         """The feature extractor, which never changes."""
-        assert isinstance(self.eye.eye, FrozenSight)
+        assert isinstance(self.eye.eye, FrozenExtractor)
         return self.eye.eye
 
     def merge(self, other: Method, places: Sequence[int]) -> None:
         if isinstance(other, Frozen):
-            own, its = self.sight.encoder.state_dict(), other.sight.encoder.state_dict()
+            own, its = self.extractor.encoder.state_dict(), other.extractor.encoder.state_dict()
             if own.keys() != its.keys() or not all(torch.equal(own[name], its[name].to(own[name])) for name in own):
                 raise GcabError("these models do not add up: they have different encoders.")
         super().merge(other, places)
 
     def features(self, images: Tensor) -> Tensor:
-        return self.sight.encoder(images)
+        return self.extractor.encoder(images)

@@ -130,16 +130,16 @@ class ExactDiscriminant(Exact, CachedInLesson):
         system = self.system()
         rule = system.rule
         weight = rule.weight * system.scale[:, None]
-        self.weight.copy_(rule.honest * weight.T)
-        self.bias.copy_(rule.honest * (rule.bias - system.mean @ weight))
+        self.weight.copy_(rule.shrinkage * weight.T)
+        self.bias.copy_(rule.shrinkage * (rule.bias - system.mean @ weight))
 
     def system(self) -> "System":
         """The statistics of standardised features and their Cholesky factor, cached during a lesson."""
         if self.lesson_cache is None:
-            return self.solved()
-        return self.lesson_cache.solution((self.gram, self.sums, self.counts), self.solved)
+            return self.factorised()
+        return self.lesson_cache.solution((self.gram, self.sums, self.counts), self.factorised)
 
-    def solved(self) -> "System":
+    def factorised(self) -> "System":
         """`system` without the cache; takes most of the time of a lesson without a network."""
         n, sums = int(self.counts.sum()), self.sums.double()
         share, mean = self.counts.double() / n, sums.sum(dim=0) / n
@@ -174,7 +174,7 @@ class ExactDiscriminant(Exact, CachedInLesson):
         class's scores would spread 1 / (1 - h) times as far, around a mean to which the image did not contribute.
         """
         system = self.system()
-        weight, bias, freedom, honest = system.rule
+        weight, bias, freedom, shrinkage = system.rule
         centres = system.means @ weight  # (classes, classes): mean scores of each class, without b
         spread = centres - system.r * weight.T @ weight  # weightᵀ Σ weight
         random = torch.Generator().manual_seed(0)
@@ -184,7 +184,7 @@ class ExactDiscriminant(Exact, CachedInLesson):
         others = system.noise / (1 - system.noise).clamp_min(0.5)  # 1 / (n_c - 1)
         left = (1 - (1 + others) * freedom / system.n).clamp_min(LEAST)  # 1 - h, of an image of each class
         centres = centres - torch.diag(freedom * others * (1 + others / 2) / left)
-        return honest * (centres[:, None] + noise / left[:, None, None] + bias)
+        return shrinkage * (centres[:, None] + noise / left[:, None, None] + bias)
 
     @torch.no_grad()
     def left_out(self, features: Tensor, labels: Tensor) -> Tensor:
@@ -194,7 +194,7 @@ class ExactDiscriminant(Exact, CachedInLesson):
         ε = 1 / (n_c - 1): products with the new Σ⁻¹ follow from the Sherman-Morrison formula.
         """
         system, own = self.system(), torch.arange(len(labels), device=self.device)
-        weight, bias, freedom, honest = system.rule
+        weight, bias, freedom, shrinkage = system.rule
         counts, labels = self.counts.double(), labels.to(self.device)
         x = (features.to(self.device).double() - system.mean) * system.scale
         d = x - system.means[labels]
@@ -209,7 +209,7 @@ class ExactDiscriminant(Exact, CachedInLesson):
         scores[own, labels] += grown * (mine - across - epsilon * dd / 2)
         noise = 1 / (counts[labels] - 1).clamp_min(0.5) - system.noise[labels]
         scores[own, labels] += freedom * noise / 2 + torch.log1p(-1 / counts[labels]).clamp_min(math.log(RAREST))
-        return (honest * scores).float()
+        return (shrinkage * scores).float()
 
     def nbytes(self) -> int:
         return sum(buffer.nbytes for buffer in self.buffers())
@@ -238,7 +238,7 @@ class System:
     @cached_property
     def rule(self) -> "Rule":
         """The linear classifier; the noise of a mean adds `freedom` / n_c to μ_cᵀ (Σ + r)⁻¹ μ_c, subtracted here."""
-        weight, freedom = self.solved(self.means.T), self.freedom()
+        weight, freedom = self.solve(self.means.T), self.freedom()
         squares = (self.means.T * weight).sum(dim=0) - freedom * self.noise
         bias = self.share.clamp_min(RAREST).log() - squares / 2
         return Rule(weight, bias, freedom, max(1 - (freedom + 1) / self.n, LEAST))
@@ -248,9 +248,9 @@ class System:
         random = torch.Generator().manual_seed(0)
         signs = torch.randint(2, (len(self.scale), PROBES), generator=random).double().mul_(2).sub_(1)
         signs = signs.to(self.scale.device) * (self.scale > 0)[:, None]
-        return float((signs.square().sum() - self.r * (signs * self.solved(signs)).sum()) / PROBES)
+        return float((signs.square().sum() - self.r * (signs * self.solve(signs)).sum()) / PROBES)
 
-    def solved(self, right: Tensor) -> Tensor:
+    def solve(self, right: Tensor) -> Tensor:
         return torch.cholesky_solve(right, self.factor)
 
     def squared(self, rows: Tensor) -> Tensor:
@@ -259,12 +259,12 @@ class System:
 
 
 class Rule(NamedTuple):
-    """A linear classifier of standardised features: scores are honest · (xᵀ `weight` + `bias`)."""
+    """A linear classifier of standardised features: scores are shrinkage · (xᵀ `weight` + `bias`)."""
 
     weight: Tensor  # (Σ + r)⁻¹ μ, (F, classes)
     bias: Tensor  # (classes,)
     freedom: float  # effective degrees of freedom
-    honest: float  # 1 - h, with h the mean leverage of an image: shrinks scores by what images add to their own
+    shrinkage: float  # 1 - h, with h the mean leverage of an image: shrinks scores by what images add to their own
 
 
 def ridge(features: int, images: int, classes: int) -> float:

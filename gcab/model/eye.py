@@ -72,7 +72,7 @@ def most_features() -> int:
     return MULTIPLE * min(len(filters()[size].kernels) // share for size, share in SHARES.items())
 
 
-class Sight(nn.Module):
+class FeatureExtractor(nn.Module):
     """A fixed feature extractor: from images (B, C, H, W) of 0 to 255 in any dtype to integers (B, F) in float32."""
 
     features: int
@@ -87,7 +87,7 @@ class Sight(nn.Module):
         return self(images)
 
 
-class Eye(Exact, CachedInLesson, Sight):
+class Eye(Exact, CachedInLesson, FeatureExtractor):
     """The fixed feature extractor on any device: nothing in it is learned, and none of its buffers is saved."""
 
     room: ClassVar[int] = 2**28
@@ -195,7 +195,7 @@ def patch_sums(values: Tensor, size: int) -> Tensor:
 class EyeClassifier(nn.Module):
     """An eye and the linear discriminant of its features."""
 
-    def __init__(self, eye: Sight, per_class: bool = False) -> None:
+    def __init__(self, eye: FeatureExtractor, per_class: bool = False) -> None:
         super().__init__()
         self.eye, self.ridge = eye, ExactDiscriminant(eye.features, per_class)  # the name in model files
 

@@ -16,7 +16,7 @@ from gcab.model.exact import at, in_double
 HEADS, STATISTICS, EYE = "heads", "statistics", "eye"
 # Weights of calibrated opinions (chosen on held-out images of CIFAR-100): heads and statistics share an encoder.
 SHARES = {HEADS: 0.75, STATISTICS: 0.4, EYE: 1.0}
-SAYS = (0.0, 0.25, 0.5, 1.0)  # factors on the weights of heads and statistics that `try_network` compares
+FACTORS = (0.0, 0.25, 0.5, 1.0)  # factors on the weights of heads and statistics that `try_network` compares
 SURE = 3.0  # standard errors that the paired gain in accuracy of a factor has to reach; three factors are compared
 SUREST, HALVINGS = 1e3, 60  # the largest inverse temperature in units of 1 / deviation, and steps of the bisection
 
@@ -68,7 +68,7 @@ class Referee(nn.Module):
 
     @torch.no_grad()
     def try_network(self, opinions: Mapping[str, Tensor], labels: Tensor) -> float:
-        """Scale the weights of heads and statistics by the factor of `SAYS` that is best on these images; returns it.
+        """Scale the weights of heads and statistics by the factor of `FACTORS` best on these images; returns it.
 
         Classes count the same, however many images they have. A gain that is not significant counts as none, and of
         equally good factors the smallest is taken.
@@ -76,12 +76,12 @@ class Referee(nn.Module):
         weights, labels = self.weights.clone(), labels.to(self.weights.device)
         network = torch.tensor([name != EYE for name in self.opinions], device=weights.device)
         each, right = 1 / labels.cpu().bincount()[labels.cpu()].double(), list[Tensor]()  # on the CPU: float64
-        for say in SAYS:
-            self.weights.copy_(torch.where(network, say * weights, weights))
+        for factor in FACTORS:
+            self.weights.copy_(torch.where(network, factor * weights, weights))
             right.append((self(opinions).argmax(dim=1) == labels).cpu() * each)
         gains = [now - right[0] for now in right]
         sure = [float(gain.sum()) if gain.sum() >= SURE * gain.square().sum().sqrt() else 0.0 for gain in gains]
-        best = SAYS[sure.index(max(sure))]
+        best = FACTORS[sure.index(max(sure))]
         self.weights.copy_(torch.where(network, best * weights, weights))
         self.let_one_answer()
         return best

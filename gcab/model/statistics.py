@@ -100,7 +100,7 @@ class ClassStatistics(Exact):
             scatter, images = scatter + symmetric(self.scatter), images + int(self.images)
             self.scatter.copy_(packed(scatter))
             self.images.fill_(images)
-        self._compare(shrunk(scatter / images, images))
+        self._solve(shrunk(scatter / images, images))
 
     @torch.no_grad()
     def join(self, label: int, other: int, counts: tuple[int, int]) -> None:
@@ -114,9 +114,9 @@ class ClassStatistics(Exact):
         if self.pooled:
             scatter = symmetric(self.scatter) + counts[0] * share * torch.outer(apart, apart)
             self.scatter.copy_(packed(scatter))
-            self._compare(shrunk(scatter / int(self.images), int(self.images)))
+            self._solve(shrunk(scatter / int(self.images), int(self.images)))
 
-    def _compare(self, covariance: Tensor) -> None:
+    def _solve(self, covariance: Tensor) -> None:
         """Update the classifier: Σ⁻¹ μ_c and -½ μ_c·Σ⁻¹μ_c of all classes."""
         means = self.means.flatten(1).double()
         weight = torch.linalg.solve(covariance, means.T).T

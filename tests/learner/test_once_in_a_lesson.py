@@ -19,18 +19,18 @@ def test_a_lesson_sees_each_photo_once_and_solves_its_equations_without_and_with
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     solved, seen = list[int](), list[int]()
-    solve, measure = ExactDiscriminant.solved, Eye.measured
+    factorise, measure = ExactDiscriminant.factorised, Eye.measured
 
     def counted(ridge: ExactDiscriminant) -> object:
         solved.append(int(ridge.counts.sum()))
-        return solve(ridge)
+        return factorise(ridge)
 
     def looked(self: Eye, images: Tensor, answers: Callable[[Tensor, int], Tensor]) -> Tensor:
         seen.append(len(images))
         return measure(self, images, answers)
 
     model = eye().learn(*FIRST, held_out=0.25)
-    monkeypatch.setattr(ExactDiscriminant, "solved", counted)
+    monkeypatch.setattr(ExactDiscriminant, "factorised", counted)
     monkeypatch.setattr(Eye, "measured", looked)
     lesson = model.lesson(*SECOND, held_out=0.25, patience=None)
     lesson.run()
