@@ -39,7 +39,13 @@ def lines(recipe: Recipe, runs: Sequence[RunFolder]) -> list[Record]:
     found = []
     for scenario, name, method, images, group in every_entry(recipe, runs):
         measured = {} if group is None else of_fast(group) if method == "gcab-fast" else of_group(group)
-        line = {"Scenario": scenario, "Method": name, "Images": images, **beside(scenario, method, images), **measured}
+        line = {
+            "Scenario": scenario,
+            "Method": name,
+            "Images": images,
+            **of_paper(scenario, method, images),
+            **measured,
+        }
         found.append({column: line.get(column) for column in COLUMNS})
     return found
 
@@ -51,7 +57,7 @@ def curves(recipe: Recipe, runs: Sequence[RunFolder]) -> list[Record]:
         if method == "gcab-fast":
             continue  # made of the last task's model alone
         line = {"Scenario": scenario, "Method": name, "Images": images}
-        line |= {"Paper ACC_TAG": beside(scenario, method, images)["Paper ACC_TAG"]}
+        line |= {"Paper ACC_TAG": of_paper(scenario, method, images)["Paper ACC_TAG"]}
         if group is not None:
             stories = [incremental_tag(results_of(run)) for run in group.runs if run.final()]
             line |= {"Epochs": epochs_of(group.runs[0]), "Seeds": len(stories)}
@@ -111,7 +117,7 @@ def told_apart(name: str, groups: Sequence[Group]) -> list[tuple[str, Group | No
     ]
 
 
-def beside(scenario: str, method: str, images: int) -> Record:
+def of_paper(scenario: str, method: str, images: int) -> Record:
     """The paper's accuracies; fine-tuning has its own in the ablation alone."""
     if method == "finetune":
         return {"Paper ACC_TAG": ABLATION.get(scenario, {}).get("fine-tuning"), "Paper ACC_TAW": None}

@@ -179,9 +179,9 @@ def run_jobs(jobs: Sequence[Job], root: Path | None, device: torch.device, conso
     """Run what is missing of every job, one after another."""
     before: Any = None
     for number, job in enumerate(jobs, start=1):
-        if device.type == "cuda" and before not in (None, forms(job.config)):
+        if device.type == "cuda" and before not in (None, compile_key(job.config)):
             torch.compiler.reset()  # its cache holds few graphs of a function; beyond that, it silently runs eager
-        before = forms(job.config)
+        before = compile_key(job.config)
         run_job(job, root, device, console, f"{number} of {len(jobs)}: {job.name}", command)
 
 
@@ -226,8 +226,8 @@ def train(job: Job, root: Path | None, device: torch.device, console: Console, t
     )
 
 
-def forms(config: RunConfig) -> list[tuple[str, Any]]:
-    """What decides which code is compiled: all settings but weights and rates, which are floats."""
+def compile_key(config: RunConfig) -> list[tuple[str, Any]]:
+    """The settings that decide which code is compiled: all but weights and rates, which are floats."""
     skipped = ("seed", "profile", "training.epochs", "scenario.name", "scenario.tasks")
     return [(key, value) for key, kind, value in leaves(config) if kind is not float and key not in skipped]
 

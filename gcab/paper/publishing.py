@@ -10,7 +10,7 @@ from gcab.paper.evidence import Record, epochs_of, finished, read_json, reduced
 from gcab.paper.exhibits import EXHIBITS, Exhibit
 from gcab.paper.origin import origin
 from gcab.paper.recipes import RECIPES
-from gcab.paper.store import RESULTS, keep, store_of, way
+from gcab.paper.store import RESULTS, keep, relative_path, store_of
 from gcab.report.plotting import STYLE, save
 from gcab.report.tables import NOTHING, Table
 from gcab.runs.environment import HARDWARE, environment
@@ -56,7 +56,7 @@ def publish(name: str, runs: Sequence[RunFolder], out: Path, command: str) -> Ta
     doubled = exhibit.doubled(runs)
     places = [keep(run, out, exhibit.files, doubled) for run in runs]
     names = [str(place.relative_to(store_of(out))) for place in places]
-    log = [entry_of(run, way(out, place)) for run, place in zip(runs, places, strict=True)]
+    log = [entry_of(run, relative_path(out, place)) for run, place in zip(runs, places, strict=True)]
     write_json(
         out / f"{name}.json",
         {

@@ -60,6 +60,6 @@ def has(path: Path, content: bytes) -> bool:
     return path.exists() and path.read_bytes() == content
 
 
-def way(out: Path, place: Path) -> str:
+def relative_path(out: Path, place: Path) -> str:
     """The relative path from the folder of a figure to a run."""
     return os.path.relpath(place, out)
