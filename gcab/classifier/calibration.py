@@ -1,4 +1,4 @@
-"""From logits to probabilities that can be believed, and to a score for "none of these".
+"""Calibration: from logits to probabilities, and to a score for "none of these".
 
 Everything is fitted on held-out images, which the network was not trained on, and on learned ones each of which was
 left out (`Method.left_out`). Both are called held out here.
@@ -123,16 +123,16 @@ class Calibration:
         return familiarity(certain, strong, logits.argmax(dim=1).cpu() >= self.newest, self.alike)
 
     def outdated(self) -> "Calibration":
-        """What is left when a task was learned without held-out images: a temperature, and nothing measured."""
+        """The calibration after a task that was learned without held-out images: only the temperature stays."""
         return Calibration(self.temperature)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON keeps it."""
+        """The fields, as JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "Calibration":
-        """What `to_dict` gave, checked."""
+        """Inverse of `to_dict`, which checks the fields."""
         try:
             made = cls(
                 float(fields["temperature"]),

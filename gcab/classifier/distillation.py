@@ -70,7 +70,7 @@ def prepare(
 
 
 def distillation_settings(profile: str) -> dict[str, Any]:
-    """What a profile has for a distillation beside the settings of a run; the capacity is given by itself."""
+    """A profile's settings of a distillation, without those of a run; the capacity is given separately."""
     options = override(RunConfig(options=GcabFastOptions()), GcabFast.profiles.get(profile, {})).options
     of_run = {key for key, _, _ in leaves(GcabOptions(), "options.")}
     return {key: value for key, _, value in leaves(options, "options.") if key not in of_run and key != CAPACITY}
@@ -119,7 +119,7 @@ def percent(capacity: float) -> str:
 
 
 def fast_folder(run: RunFolder, capacity: float) -> Path:
-    """Where a run's distilled model is kept."""
+    """The folder of a run's distilled model."""
     return run.path / f"fast-{percent(capacity)}"
 
 
@@ -236,7 +236,7 @@ def measured(method: Method, data: Data, tasks: tuple[Task, ...], device: torch.
 
 
 def only_accuracies(result: Mapping[str, Any]) -> dict[str, Any]:
-    """What one evaluation tells; the other metrics need those after earlier tasks."""
+    """The metrics of a single evaluation; the others need those after earlier tasks."""
     return {name: result[name] for name in ACCURACIES}
 
 

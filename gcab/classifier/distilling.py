@@ -18,7 +18,7 @@ from gcab.methods.method import state_bytes
 
 @dataclass(frozen=True)
 class Distilled:
-    """What became of a model."""
+    """The result of distilling a model."""
 
     generation: int | None  # None: it is in a folder of its own
     tasks: int

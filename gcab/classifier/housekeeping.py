@@ -25,7 +25,7 @@ def place_of(label: Label, labels: Sequence[Label]) -> int | None:
 
 
 def known_place(label: Label, labels: Sequence[Label]) -> int:
-    """The same for one that has to be known."""
+    """The index of a class; raises an error for one that is not known."""
     place = place_of(label, labels)
     if place is None:
         raise unknown("class", str(label), map(str, labels))

@@ -156,7 +156,7 @@ class Lesson:
         return {"epoch": self.epochs, "accuracy": self.best.accuracy, "risen": self.best.risen}
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint needs beside the position."""
+        """The state for a checkpoint, beside the position."""
         return {**self.training.state(), "best": self.best.state} if self.epochs else {}
 
     def resume(self, position: Mapping[str, Any], state: dict[str, Any]) -> None:

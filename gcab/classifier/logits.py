@@ -44,7 +44,7 @@ def held_out_logits(method: Method, held_out: TaskImages, device: torch.device) 
 
 
 def all_held_out_logits(method: Method, train: TaskImages, held_out: HeldOutLogits | None) -> HeldOutLogits | None:
-    """Those of held-out images, and leave-one-out logits of training images without near-duplicates, if possible."""
+    """Held-out logits, joined by leave-one-out logits of training images without near-duplicates, if possible."""
     places = alone(train.images, train.labels).nonzero().flatten()
     if not len(places):
         return held_out

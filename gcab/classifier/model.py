@@ -75,7 +75,7 @@ class Knowledge:
 
     @cached_property
     def predictor(self) -> Callable[[Tensor], Tensor]:
-        """From normalised images to logits, made when it is first needed."""
+        """Maps normalised images to logits; made when it is first needed."""
         with torch.autocast(self.method.device.type, enabled=False):  # it outlives the caller's autocast
             return self.method.predictor()
 
@@ -95,7 +95,7 @@ class Knowledge:
 
     @classmethod
     def read(cls, folder: Path, device: torch.device) -> "Knowledge":
-        """From a folder with `model.json` and `weights.safetensors` inside."""
+        """Read a folder with `model.json` and `weights.safetensors`."""
         method, config, description = load_method(folder)
         tasks = tasks_of(description["tasks"])
         names = [name for task in tasks for name in task.names]
@@ -210,7 +210,7 @@ class Classifier:
 
 
 def as_of_now(taught: Sequence[Taught], expected: Sequence[float | None]) -> tuple[Taught, ...]:
-    """With the accuracies to expect of each task (see `forecast`)."""
+    """The entries with the accuracy to expect now of each task (see `forecast`)."""
     rounded = (None if value is None else round(value, 2) for value in expected)
     return tuple(replace(entry, now=value) for entry, value in zip(taught, rounded, strict=True))
 

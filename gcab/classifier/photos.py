@@ -97,7 +97,7 @@ def refusal(unreadable: Sequence[str], total: int) -> str:
 
 
 def left_out(unreadable: Sequence[str]) -> str:
-    """The same where a lesson or a test goes on without them."""
+    """A note on unreadable photos that a lesson or a test leaves out."""
     photos = f"{len(unreadable)} photo{'s' * (len(unreadable) != 1)}"
     return f"left out, as they cannot be read: {photos} ({some(unreadable)})"
 

@@ -85,7 +85,7 @@ def patch_for(size: Size) -> int:
 
 
 def settings_for(config: RunConfig) -> dict[str, Any]:
-    """What `first_config` needs beside the method, the size and the seed to give the same configuration again."""
+    """The settings with which `first_config` gives this configuration again, beside method, size and seed."""
     usual = first_config(config.method, "tiny", "plain", None, config.seed, {}, USUAL_SIZE)
     before = {key: value for key, _, value in leaves(usual)}
     groups = ("encoder.", "training.", "augment.", "options.")

@@ -63,7 +63,7 @@ class Wishes(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Result:
-    """What a lesson led to."""
+    """The result of a lesson."""
 
     generation: int
     classes: tuple[str, ...]  # the new ones; those of which there were more photos are in `taught.again`
@@ -118,7 +118,7 @@ def teach(
 
 
 def tell_reading(done: int, photos: int, progress: Callable[[Event], object]) -> None:
-    """Say now and then how many photos are read: a hundred thousand take minutes."""
+    """Report progress of reading photos, every `READ` of them."""
     if done % READ == 0:
         progress({"event": "reading", "done": done, "photos": photos})
 
@@ -313,7 +313,7 @@ class Teaching:
             self.work.save(self.lesson.position(), self.lesson.state())
 
     def ending(self, share: float) -> None:
-        """Say now and then how far the work after the last epoch is."""
+        """Report progress of the work after the last epoch, at most `TOLD` times."""
         if share * TOLD >= self.told + 1:
             self.told = int(share * TOLD)
             left = (time.monotonic() - self.last_epoch) * (1 - share) / share

@@ -24,12 +24,12 @@ BATCH = 64
 
 @dataclass
 class Seen:
-    """What the model says about the photos that could be read."""
+    """The predictions for the photos that could be read."""
 
     files: list[str] = field(default_factory=list)
     labels: list[int] = field(default_factory=list)  # -1 for a class that the model does not know
     logits: list[Tensor] = field(default_factory=list)
-    parts: dict[str, list[Tensor]] = field(default_factory=dict)  # what each part of the method answers alone
+    parts: dict[str, list[Tensor]] = field(default_factory=dict)  # predictions of each part of the method alone
 
 
 def measure(
@@ -63,7 +63,7 @@ Part = list[tuple[Path, str, Tensor]]
 
 
 def batches(files: Sequence[Path], names: Sequence[str], size: Size, skipped: list[str]) -> Iterator[tuple[int, Part]]:
-    """Photos as bytes, a few at a time, with how many are done; a sentence for each that cannot be read is noted."""
+    """Batches of decoded photos, with the number done; an error message for each unreadable one goes to `skipped`."""
 
     def read(file: Path) -> Tensor | str:
         try:
@@ -82,7 +82,7 @@ def batches(files: Sequence[Path], names: Sequence[str], size: Size, skipped: li
 
 @torch.inference_mode()
 def look(model: Classifier, part: Part, places: dict[str, int | None], seen: Seen) -> None:
-    """What the model and each of its parts say about some photos."""
+    """Predict some photos with the model and with each of its parts."""
     pixels, method = torch.stack([image for _, _, image in part]), model.method
     seen.files += [str(file) for file, _, _ in part]
     seen.labels += [-1 if (place := places[name]) is None else place for _, name, _ in part]
@@ -116,7 +116,7 @@ def known_photos(model: Classifier, logits: Tensor, labels: Tensor) -> dict[str,
 
 
 def per_class(name: str, counts: Tensor, place: int) -> dict[str, Any]:
-    """How often a class is recognised, and what it is taken for most often else."""
+    """A class's accuracy, and the class that it is most often confused with."""
     row = counts[place]
     wrong = row.clone()
     wrong[place] = 0
@@ -147,7 +147,7 @@ def unsure(model: Classifier, seen: Seen, logits: Tensor, own: Tensor) -> list[d
 
 
 def unknown_photos(model: Classifier, logits: Tensor, own: Tensor) -> dict[str, Any] | None:
-    """How well `unknown` tells photos of other classes; None where there are none, or the model gives no score."""
+    """How well `unknown` detects photos of other classes; None where there are none, or the model has no score."""
     if own.all() or not model.calibration.tells_unknown:
         return None
     score = model.calibration.unknown(logits)

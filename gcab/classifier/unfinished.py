@@ -95,7 +95,7 @@ class Unfinished:
         return None
 
     def differences(self, before: Mapping[str, str | None]) -> str:
-        """What is not as it was in other work, in words."""
+        """The facts in which other work differs, in words."""
         changed = [key for key, value in self.facts.items() if key in before and before[key] != value]
         said = [WORDS.get(key, f"{key} is {self.facts[key]}, was {before[key]}") for key in changed]
         return "; ".join(said) or "that one is of an earlier version"

@@ -13,7 +13,7 @@ RAY, SLURM = "ray", "slurm"
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
-    """Where runs are run, and how many at a time."""
+    """Add the options for where runs are executed, and how many at a time."""
     parser.add_argument(
         "--at-once",
         type=int,

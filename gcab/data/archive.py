@@ -24,7 +24,7 @@ LARGEST_MEMBER = 256 * 2**20  # a zip member that claims more than this is no im
 
 
 class File(Protocol):
-    """What a reader needs of a file, so that a path and a zip member serve alike; str() names it."""
+    """A file that can be read, a path or a zip member; str() names it."""
 
     def open(self, mode: Literal["rb"], /) -> IO[bytes]: ...
 

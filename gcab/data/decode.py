@@ -23,7 +23,7 @@ from gcab.data.pictures import TURNS, brought_to, damaged, enough_for, examine, 
 from gcab.errors import GcabError
 from gcab.sizes import Size, covered, sides
 
-BOUNDS = Bounds()  # of a person's own files
+BOUNDS = Bounds()  # of a user's own files
 
 Progress = Callable[[int, int], None]  # (done, total)
 

@@ -1,4 +1,4 @@
-"""Which kinds of picture files are read: five that everyone uses, and others where they are asked for.
+"""Picture formats: five that everyone uses, and others where they are asked for.
 
 Every further decoder is one more that malicious files can attack, and some of Pillow's take minutes or start other
 programs; so none is used unless the user has named it with --formats, or in the environment as GCAB_FORMATS.

@@ -1,4 +1,4 @@
-"""Which images of a task are held out: chosen by their pixels, so that it is the same on every machine."""
+"""Choosing held-out images of a task by a hash of their pixels, which is the same on every machine."""
 
 import hashlib
 from collections.abc import Sequence

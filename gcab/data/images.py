@@ -1,4 +1,4 @@
-"""What every data set delivers: labelled images as bytes, nothing else."""
+"""The output of every data set: labelled uint8 images, nothing else."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -19,7 +19,7 @@ class Boxes(NamedTuple):
 
 
 class Mixed(NamedTuple):
-    """What was mixed into each image of a batch."""
+    """The partners that were mixed into each image of a batch."""
 
     labels: Tensor  # (B,) of the other image
     shares: Tensor  # (B,) of the image itself, from 0 to 1

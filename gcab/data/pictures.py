@@ -103,14 +103,14 @@ def load(contents: Contents, label: str, enough: int) -> Image.Image:
 
 
 def orientation_of(image: Image.Image, contents: Contents) -> int:
-    """From the file's structure, but for AVIF, where Pillow puts it together from several boxes."""
+    """The EXIF orientation: from the file's structure, but for AVIF from Pillow, which combines several boxes."""
     if contents.kind == "AVIF":
         return exif.orientation(image.info.get("exif", b""))
     return contents.orientation
 
 
 def brought_to(image: Image.Image, size: Size, orientation: int, label: str) -> Image.Image:
-    """What `resize` with a reducing gap gives for the centre of the whole picture, upright and in RGB."""
+    """Crop to the centre and resize, upright and in RGB; equals Pillow's `resize` with a reducing gap."""
     width, height = image.size[::-1] if orientation > 4 else image.size
     rows, columns = sides(size)
     high, wide = covered(height, width, size)

@@ -96,7 +96,7 @@ class TaskImages:
         return self.parted(self.held_out(share))
 
     def held_out(self, share: float, apart: bool = False) -> Tensor:
-        """Which images `divided` holds out (n,); `apart`: none that has a neighbour in a series among the others."""
+        """Mask of the images that `divided` holds out (n,); `apart`: without near-duplicates among the others."""
         return held_out(self.images, self.labels, share, apart)
 
     def parted(self, chosen: Tensor) -> "tuple[TaskImages, TaskImages | None]":

@@ -15,7 +15,7 @@ from gcab.errors import GcabError
 
 
 class Tree(Protocol):
-    """What a data set asks of the place its files are in; names are relative to it, with slashes."""
+    """Interface of a place with a data set's files; names are relative to it, with slashes."""
 
     def below(self, folder: str) -> dict[str, str]:
         """Visible files directly in a folder, sorted, each with a stamp that changes when the file does."""

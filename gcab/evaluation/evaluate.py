@@ -99,7 +99,7 @@ class Evaluator:
         return {name: logits[:, position] for position, name in enumerate(parts)}
 
     def seen(self, tasks: tuple[Task, ...]) -> Tensor:
-        """Which test images are of these tasks or earlier ones."""
+        """Mask of the test images of these tasks and earlier ones."""
         return self.test.labels < tasks[-1].first + tasks[-1].classes
 
     def stored_bytes(self) -> dict[str, int]:

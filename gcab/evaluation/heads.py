@@ -35,7 +35,7 @@ class Rivals:
 
 @dataclass(frozen=True)
 class Errors:
-    """What goes wrong, in per cent of all images but for the last."""
+    """Rates of errors, in per cent of all images but for the last."""
 
     task: float  # the class answered is of another task
     within: float  # it is of the right task, but another class

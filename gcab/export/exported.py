@@ -1,4 +1,4 @@
-"""What an exported file computes, from images to answers, as one module that can be traced."""
+"""The computation of an exported file, from images to outputs, as one module that can be traced."""
 
 import copy
 from collections.abc import Mapping

@@ -99,7 +99,7 @@ def recordable_rate(lr: float, device: torch.device) -> float | torch.Tensor:
 
 
 def set_learning_rate(optimiser: torch.optim.Optimizer, lr: float) -> None:
-    """In place where the rate is a tensor, so that a recorded step sees it."""
+    """Set the learning rate; in place where it is a tensor, so that a recorded step sees it."""
     for group in optimiser.param_groups:
         if isinstance(group["lr"], torch.Tensor):
             group["lr"].fill_(lr)

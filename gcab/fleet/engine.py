@@ -15,7 +15,7 @@ OCCUPIED_SECONDS = 60.0  # a shared disk may need as long to see that a machine 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one try of a call ended."""
+    """The outcome of one try of a call."""
 
     said: str = ""  # what it returned
     problem: str = ""

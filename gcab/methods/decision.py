@@ -26,7 +26,7 @@ class Decision(nn.Module):
         return self.decide(self.encoder(images))
 
     def decide(self, features: Tensor) -> Tensor:
-        """The same from the encoder's features."""
+        """Logits from the encoder's features."""
         return self.decoder(self.cascade(features) if self.compensate else [features] * self.passes)
 
 

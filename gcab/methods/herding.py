@@ -62,7 +62,7 @@ def class_means(features: Tensor, labels: Tensor, classes: range) -> Tensor:
 
 
 def widened(rows_of_classes: Tensor, classes: int) -> Tensor:
-    """The same with a row of zeros for each new class."""
+    """A per-class tensor with a row of zeros appended for each new class."""
     return torch.cat([rows_of_classes, rows_of_classes.new_zeros(classes, *rows_of_classes.shape[1:])])
 
 

@@ -16,7 +16,7 @@ from gcab.methods.regularised import Regularised, RegularisedOptions
 
 @dataclass(frozen=True)
 class ImportanceOptions(RegularisedOptions):
-    """How the importances of tasks become one, and how many images tell them."""
+    """How the importances of tasks are merged, and on how many images they are measured."""
 
     merge: Literal["average", "sum"] = "average"  # αΩ + (1-α)Ω_task (FACIL), or γΩ + Ω_task (online EWC, MAS)
     alpha: float = 0.5  # FACIL

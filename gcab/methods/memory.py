@@ -1,6 +1,6 @@
 """Stored training images, for methods that rehearse: a fixed number of places, every byte of them counted.
 
-Operations have fixed shapes and never synchronise with the device, so that a CUDA graph can capture them; several
+Operations have fixed shapes and never synchronise with the device, so that they can be part of a recorded step; several
 processes that train together keep the same memory, as each of them draws the same random numbers for the whole batch.
 """
 

@@ -70,7 +70,7 @@ class Method(nn.Module, ABC):
         """Make what only this task's training needs, such as a teacher; `end_task` removes it."""
 
     def first_sight(self, task: Task, data: TaskImages) -> None:
-        """Compute from the task's images what training does not change; else `end_task` does it."""
+        """Compute from the task's images what training does not change; `end_task` does it if this was not called."""
 
     def among(self) -> TaskImages | None:
         """Stored images that are shuffled among the task's own; None for methods that store none, or replay them."""
@@ -184,7 +184,7 @@ class Method(nn.Module, ABC):
 
     @property
     def device(self) -> torch.device:
-        """Where images go to: some of its tensors may be elsewhere, as sums in double precision are."""
+        """The device for images; some tensors may be elsewhere, as sums in double precision are."""
         return next(chain(self.parameters(), self.buffers())).device
 
     def memories(self) -> list[Memory]:

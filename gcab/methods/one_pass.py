@@ -42,7 +42,7 @@ class Imitation:
         self.optimiser = torch.optim.Adam(self.learning, lr=lr, capturable=features.is_cuda, fused=True)
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint after a step needs: all else follows from images, teacher and seed."""
+        """The state for a checkpoint after a step; all else follows from images, teacher and seed."""
         return {"learned": self.learning, "optimiser": self.optimiser.state_dict()}
 
     @torch.no_grad()

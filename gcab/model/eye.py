@@ -131,7 +131,7 @@ class Eye(Exact, CachedInLesson, FeatureExtractor):
         return torch.stack([self.look(look, size) for look in looks])
 
     def look(self, images: Tensor, size: int) -> Tensor:
-        """The same for one orientation: (B, 8 K)."""
+        """`answers` for one orientation of the images: (B, 8 K)."""
         kernels, scales = getattr(self, f"kernels{size}"), getattr(self, f"scales{size}")
         # Sums of products of integers, below 2²⁴: rounding makes them exact whatever the order or method of summation.
         products = functional.conv2d(images, kernels).round_()

@@ -195,5 +195,5 @@ class PlainNetwork(nn.Module):
         return self.decode(self.encoder(images))
 
     def decode(self, tokens: Tensor) -> Tensor:
-        """The same from the encoder's tokens (B, N, D)."""
+        """f (B, D) from the encoder's tokens (B, N, D)."""
         return tokens.mean(dim=1) if self.pools else self.block(self.token, tokens)

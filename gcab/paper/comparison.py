@@ -125,7 +125,7 @@ def of_paper(scenario: str, method: str, images: int) -> Record:
 
 
 def of_group(group: Group) -> Record:
-    """What the runs of a row reached and what that took."""
+    """The results and the costs of a row's runs."""
     run, stored = group.runs[0], group.finals[0]["bytes"]
     return {
         "Epochs": epochs_of(run),
@@ -140,7 +140,7 @@ def of_group(group: Group) -> Record:
 
 
 def of_fast(group: Group) -> Record:
-    """What its distillations reached, if there are any; their seconds alone."""
+    """The results of a row's distillations, if there are any, with their seconds alone."""
     found = distilled(group, FAST_CAPACITY)
     if not found:
         return {}

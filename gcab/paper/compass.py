@@ -73,7 +73,7 @@ def family_of(method: str) -> str:
 
 
 def of_group(group: Group) -> Record:
-    """What the runs of a method tell, as means over the seeds."""
+    """Measurements of a method's runs, as means over the seeds."""
     run, final = group.runs[0], group.finals[0]
     counted = [model["macs"] / 1e6 for one in timings(run)[:1] for model in one["models"].values()][:1]
     return {
@@ -96,7 +96,7 @@ def of_group(group: Group) -> Record:
 
 
 def of_fast(group: Group) -> Record:
-    """What its distillation tells, if there was one."""
+    """Measurements of a method's distillation, if there was one."""
     found = distilled(group, FAST_CAPACITY)
     if not found:
         return {}

@@ -143,7 +143,7 @@ def decisions(group: Group) -> list[tuple[str, bool, list[Record]]]:
 
 
 def alone(group: Group, part: str) -> list[Record]:
-    """What a part of the method reaches after the last task, for every seed; nothing where no run tells."""
+    """Results of a part of the method alone after the last task, for every seed; none if a run has not logged them."""
     last = [run.records("task")[-1] for run in group.runs]
     if not all(part in record.get("views", {}) for record in last):
         return []

@@ -1,4 +1,4 @@
-"""What a launcher such as `torchrun` tells each process it starts, through the environment."""
+"""Ranks and world size, which a launcher such as `torchrun` passes to its processes through the environment."""
 
 import os
 import time

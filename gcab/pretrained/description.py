@@ -28,7 +28,7 @@ class Description:
             raise ValueError(f"a centre of {self.crop} pixels cannot be cut out of {self.resize}")
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON keeps it."""
+        """The fields, as JSON."""
         return asdict(self)
 
     def same_encoder(self, other: "Description") -> bool:

@@ -38,7 +38,7 @@ class PretrainedEncoder(CachedInLesson, ABC):
 
     @abstractmethod
     def look(self, images: Tensor) -> Tensor:
-        """The same to tokens (B, tokens, D)."""
+        """Normalised images (B, 3, S, S) of any size to tokens (B, tokens, D)."""
 
     def forward(self, images: Tensor) -> Tensor:
         """`look`, cached during a lesson."""

@@ -32,7 +32,7 @@ WHOLE, INDEX, OLD = "model.safetensors", "model.safetensors.index.json", "pytorc
 
 @dataclass(frozen=True)
 class Names:
-    """What the tensors of an architecture are called; those of a block follow its number."""
+    """The names of an architecture's tensors; those of a block follow its number."""
 
     block: str
     query: str

@@ -31,7 +31,7 @@ MOST_BYTES = 2**31 - 2**20  # of one ONNX file
 
 @dataclass(frozen=True)
 class GraphShape:
-    """What is needed to run the graph."""
+    """The sizes and the names needed to run the graph."""
 
     bytes: int  # of the file
     input: str

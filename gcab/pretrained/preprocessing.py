@@ -59,7 +59,7 @@ def find_preprocessing(files: tuple[Path, ...], default: Preprocessing) -> Prepr
 
 
 def preprocessing_of(content: Mapping[str, Any], default: Preprocessing, name: str) -> Preprocessing:
-    """What a file says; entries that it lacks are the default's."""
+    """The preprocessing in a file; missing entries are the default's."""
     crop = side(content["crop_size"]) if content.get("do_center_crop") and "crop_size" in content else None
     resize = side(content["size"]) if content.get("do_resize", True) and "size" in content else crop
     if resize is None:

@@ -57,7 +57,7 @@ def thinned(run: RunFolder) -> dict[int, dict[str, Array]]:
 
 
 def evenly(labels: Array, most: int) -> Array:
-    """So many positions at most, evenly spread over the images of the first classes."""
+    """At most `most` positions, evenly spread over the images of the first classes."""
     candidates = np.flatnonzero(np.isin(labels, np.unique(labels)[:CLASSES]))
     return candidates[np.linspace(0, len(candidates) - 1, min(most, len(candidates))).astype(int)]
 

@@ -48,7 +48,7 @@ def widen(band: Band, longest: Sequence[int], width: int) -> None:
 
 
 def naming(rows: Lines) -> int:
-    """How many of the first columns it takes to tell the rows apart."""
+    """The number of leading columns that identify a row."""
     counts = range(1, len(rows[0]) if rows else 1)
     return next((count for count in counts if len({tuple(row[:count]) for row in rows}) == len(rows)), 1)
 

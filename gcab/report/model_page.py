@@ -23,12 +23,12 @@ def write_model_page(facts: Facts, measured: Measured | None, out: Path) -> Path
 
 
 def model_content(facts: Facts, measured: Measured | None = None) -> str:
-    """The same as HTML for a page that has more on it."""
+    """The content of `write_model_page` as HTML, for a page that has more on it."""
     return content(*opened(facts, measured), sections_of(facts, measured))
 
 
 def opened(facts: Facts, measured: Measured | None) -> tuple[Opening, str]:
-    """What the page begins with, and the template of what follows."""
+    """The opening of the page, and the template of the rest."""
     warnings = [escape(text) for text in warnings_of(facts, measured)]
     name = Path(facts["model"]).name
     return Opening("gcab model", name, _lead(facts, measured), warnings, _cards(facts, measured)), "model.html"
@@ -79,7 +79,7 @@ def warnings_of(facts: Facts, measured: Measured | None) -> list[str]:
 
 
 def bad_end(accuracy: float | None) -> str | None:
-    """What to say of a lesson that ended so; None where it is no reason to warn."""
+    """A warning for a lesson that ended with this accuracy; None where it is good enough."""
     if accuracy is None or accuracy >= POOR:
         return None
     return (

@@ -105,7 +105,7 @@ class RunFolder:
 
     @property
     def group(self) -> str:
-        """The same for runs that differ in their seed only (and so, perhaps, in their class order)."""
+        """A key that runs share if they differ in their seed only (and so, perhaps, in their class order)."""
         rest = {key: value for key, value in self.config.items() if key != "seed"}
         digest = hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
         return f"{self.scenario}/{self.method}/{digest[:8]}"
@@ -118,7 +118,7 @@ class RunFolder:
 
     @property
     def commit(self) -> str | None:
-        """Of the code, shortened; where it was corrected later, beside the one that was recorded."""
+        """The commit of the code, shortened; where it was corrected later, with the one that was recorded."""
         recorded, corrected = (str(self.document.get(key) or "")[:7] for key in ("commit", "commit_corrected"))
         return f"{corrected} (recorded: {recorded or 'none'})" if corrected else recorded or None
 

@@ -58,7 +58,7 @@ class Middleware:
             self.metrics.answered(route, method, answer.status or 499, time.perf_counter() - began)
 
     def admit(self, scope: Scope) -> None:
-        """From the head alone; a head that arrives in one piece is counted here, as h11 counts incomplete ones only."""
+        """Admit a request by its head; a head in one piece is limited here, as h11 limits incomplete ones only."""
         size = len(scope["query_string"]) + sum(len(name) + len(value) for name, value in scope["headers"])
         if size > self.limits.header_bytes:
             raise RequestError(431, f"the headers are larger than {self.limits.header_bytes} bytes: send less in them.")

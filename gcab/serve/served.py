@@ -35,7 +35,7 @@ class Inference:
 
 @dataclass(frozen=True)
 class Scores:
-    """What the network says about one image."""
+    """The outputs for one image."""
 
     probabilities: Tensor  # (classes,)
     unknown: float | None  # None: too few held-out images to say
@@ -75,7 +75,7 @@ class ServedModel:
         return model
 
     def scores(self, pixels: Tensor, attention: Sequence[bool]) -> list[Scores]:
-        """For images (n, 3, H, W) as bytes; maps only for those that ask, as they need the readable passes."""
+        """Scores of uint8 images (n, 3, H, W); maps only on request, as they need the readable passes."""
         with torch.inference_mode(), suitable_threads(self.device, len(pixels) * self.features_per_image):
             images = self.method.setting.normalise(pixels.to(self.device))
             logits = self.predictor(images).cpu()

@@ -77,7 +77,7 @@ class Service:
                 raise RequestError(500, without_paths(str(problem), self.path)) from problem
 
     async def report(self) -> dict[str, Any]:
-        """What `gcab report` writes about the folder's current model, made once for each: it takes seconds."""
+        """The report of the folder's current model, cached for each model, as it takes seconds."""
         async with self.reporting:
             try:
                 digest = await asyncio.to_thread(lambda: self.folder.digest)

@@ -22,7 +22,7 @@ class TaskTraining:
         self.method.begin_task(self.task)
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint after an epoch needs."""
+        """The state for a checkpoint after an epoch."""
         optimiser = self.trainer.optimiser
         assert optimiser is not None, "no epoch has been trained"
         return {"method": dict(self.method.state_dict()), "optimiser": optimiser.state_dict()}

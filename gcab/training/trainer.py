@@ -26,7 +26,7 @@ from gcab.training.step import Step
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one epoch did: its number counts from 1, its losses are means over its steps."""
+    """The results of one epoch: its number counts from 1, its losses are means over its steps."""
 
     task: Task
     number: int
