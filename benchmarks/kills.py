@@ -33,7 +33,7 @@ from gcab.classifier.distilling import distill_model
 from gcab.classifier.model_folder import UNITS, kind_of
 from gcab.classifier.teaching import teach
 from gcab.classifier.unfinished import place_beside
-from gcab.runs.model import beside
+from gcab.runs.model import hidden_sibling
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from helpers.photos import make_photos
@@ -128,7 +128,7 @@ class World:
 
 
 def is_writing(model: Path) -> bool:
-    return any(model.glob(".generation-*")) or beside(model, "new").exists()
+    return any(model.glob(".generation-*")) or hidden_sibling(model, "new").exists()
 
 
 def steps_behind(model: Path) -> int | None:

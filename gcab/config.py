@@ -38,13 +38,13 @@ class RunConfig:
 
     @property
     def epochs(self) -> list[int]:
-        """Of every task that is trained."""
+        """The epochs of every task that is trained."""
         kind = method_named(self.method)
         tasks = 1 if kind.joint else self.scenario.tasks
         return [self.training.epochs_of(task) if kind.trains else 0 for task in range(tasks)]
 
     def features_per_batch(self) -> int:
-        """Numbers that leave the encoder in a training step."""
+        """The number of values that the encoder outputs in a training step."""
         return self.training.batch_size * self.encoder.tokens(self.scenario.image_size) * self.encoder.width
 
     def check(self) -> None:
@@ -129,7 +129,7 @@ def scenario_preset(name: str) -> dict[str, Any]:
 
 @cache
 def types_of(kind: type) -> dict[str, Any]:
-    """Of the settings that a class holds, which are asked for again and again and would be evaluated each time."""
+    """The types of a class's settings, cached, as evaluating them each time is slow."""
     return get_type_hints(kind)
 
 
@@ -178,7 +178,7 @@ def parse(key: str, kind: Any, text: str) -> Any:
 
 
 def describe_type(kind: Any) -> str:
-    """A type as a person would say it, for help and error sentences."""
+    """A type in words, for help and error messages."""
     if get_origin(kind) is Literal:
         return " | ".join(map(str, get_args(kind)))
     if get_origin(kind) is tuple:
@@ -235,7 +235,7 @@ def _fill(config: Any, stored: Mapping[str, Any], prefix: str) -> Any:
 
 
 def config_hash(config: RunConfig) -> str:
-    """Names a configuration apart from its seed, so that seeds of one setting lie side by side."""
+    """A hash of a configuration without its seed, so that seeds of one setting lie side by side."""
     content = to_dict(config)
     del content["seed"]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]

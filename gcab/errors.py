@@ -1,4 +1,4 @@
-"""Problems a person can act on: the command line prints their one sentence and exits with code 2."""
+"""Errors that a user can act on: the command line prints their one sentence and exits with code 2."""
 
 import math
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ class GcabError(Exception):
 
 
 class OccupiedError(GcabError):
-    """Somebody else is at work in the same place, and may not be for long."""
+    """Another process holds the lock of a folder, perhaps not for long."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> GcabError:
@@ -25,7 +25,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> GcabError:
 
 
 def check_options(options: object, positive: Iterable[str] = (), weights: Iterable[str] = ()) -> None:
-    """Refuse settings of a method that are not above 0, or are below it."""
+    """Raise an error for options that are not above 0 (`positive`) or are below 0 (`weights`)."""
     for name in positive:
         if not 0 < getattr(options, name) < math.inf:
             raise GcabError(f"options.{name} is {getattr(options, name)}: give a number greater than 0.")

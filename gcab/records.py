@@ -302,12 +302,12 @@ class RuntimeRecord(TypedDict):
 
 @cache
 def types_of(kind: Any) -> dict[str, Any]:
-    """Of a record's entries, which would be evaluated for each line of a log."""
+    """The types of a record's entries, cached, as they would be evaluated for each line of a log."""
     return get_type_hints(kind)
 
 
 def flaws(value: Any, kind: Any, place: str = "") -> Iterator[str]:
-    """Where JSON is not of a type, each with its dotted place."""
+    """Validates JSON against a type: a sentence for each violation, with its dotted place."""
     origin, inner = get_origin(kind), get_args(kind)
     below = f"{place}." if place else ""
     if kind is Any or (value is None and type(None) in inner):

@@ -1,4 +1,4 @@
-"""Randomness without memory: every random stream is derived from the run's seed and its place in the run.
+"""Stateless randomness: every random stream is seeded by the run's seed and its place in the run.
 
 So a resumed run draws what the uninterrupted one would have drawn, and no random state needs to be saved.
 """
@@ -22,7 +22,7 @@ def generator(seed: int, *place: object, device: torch.device | str = "cpu") -> 
 
 @contextmanager
 def seeded(seed: int, *place: object) -> Iterator[None]:
-    """Torch's global generators (initialisation, drop-path, replay) for the length of a block."""
+    """Context manager that seeds torch's global generators (initialisation, drop-path, replay), restored at its end."""
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(derived_seed(seed, *place))

@@ -1,4 +1,4 @@
-"""How large images are: one number where they are square, else height and width."""
+"""Image sizes: one number where images are square, else height and width."""
 
 Size = int | tuple[int, int]
 
@@ -9,7 +9,7 @@ def sides(size: Size) -> tuple[int, int]:
 
 
 def simplest(height: int, width: int) -> Size:
-    """A square has one name, whichever way it was given."""
+    """A size in canonical form: one number for a square."""
     return height if height == width else (height, width)
 
 
@@ -20,12 +20,12 @@ def parse_size(text: str) -> Size:
 
 
 def size_name(size: Size) -> str:
-    """As it is given on a command line, and part of the names of files."""
+    """A size as it is given on a command line, and part of file names."""
     return "x".join(map(str, sides(size))) if isinstance(size, tuple) else str(size)
 
 
 def pixels(size: Size) -> str:
-    """For sentences: 48 x 96 pixels."""
+    """A size in words: 48 x 96 pixels."""
     height, width = sides(size)
     return f"{height} x {width} pixels"
 

@@ -1,4 +1,4 @@
-"""What a person sees while a run works: a bar in a terminal, plain lines elsewhere."""
+"""Progress displays: a bar in a terminal, plain lines elsewhere."""
 
 import time
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ LINE_SECONDS = 10.0  # between progress lines where there is no terminal
 
 
 class Display:
-    """A bar that is there inside a `with` block; `fields` are what further columns show at first."""
+    """A progress bar as a context manager; `fields` are what further columns show at first."""
 
     def __init__(
         self, console: Console, title: str, *columns: ProgressColumn, total: float | None, **fields: Any
@@ -75,7 +75,7 @@ class WorkDisplay(Display):
             self.say(f"{self.title}: {100 * share:.0f} %" + ("" if left is None else f", about {left:.0f} s left"))
 
     def note(self, text: str) -> None:
-        """What a person should know beside how far it is."""
+        """Print a message for the user."""
         self.say(f"{self.title}: {text}")
 
 

@@ -1,4 +1,4 @@
-"""How long a call takes: warmed up, waited for, the median of many, and ways to do the same thing in turns."""
+"""Timing of calls: warmed up, synchronised, the median of many; alternative ways are timed in turns."""
 
 import statistics
 import time
@@ -23,7 +23,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Timed:
-    """What one way costs."""
+    """The measured cost of one way."""
 
     seconds: float  # median over calls
     peak_bytes: int | None  # of the GPU's memory; None on a CPU
@@ -53,7 +53,7 @@ def seconds_of(call: Callable[[], object], device: torch.device) -> float:
 
 
 def time_ways(ways: Mapping[str, Callable[[], object]], device: torch.device, effort: Effort) -> dict[str, Timed]:
-    """Every way, in turns: a machine that slows down for a while slows them all."""
+    """Time all ways in turns, so that a machine that slows down for a while slows them all."""
     peaks: dict[str, int | None] = {}
     for name, call in ways.items():
         forget_peak(device)
@@ -72,9 +72,9 @@ def time_ways(ways: Mapping[str, Callable[[], object]], device: torch.device, ef
 
 
 def require_agreement(what: str, expected: Tensor, found: Tensor, tolerance: float) -> None:
-    """Two functions that differ are not worth a comparison of their speed; the largest value is the measure."""
+    """Raise an error if results differ by more than a tolerance, as a share of the largest value."""
     error = ((found - expected).abs().amax() / expected.abs().amax()).item()
-    if not error <= tolerance:  # also where it is not a number
+    if not error <= tolerance:  # also for NaN
         raise GcabError(
             f"{what} differ by {error:.2g} of the largest value, more than {tolerance:g}: "
             "their speed is not compared; please report this."

@@ -53,5 +53,5 @@ def say_of_set(say: Say, number: int, text: str) -> None:
 
 
 def together(rows: Sequence[Row]) -> Row:
-    """One row of every set as one: measured numbers, which are floats, side by side."""
+    """Merge the rows of all sets into one: measured numbers, which are floats, become lists."""
     return {key: [row[key] for row in rows] if isinstance(value, float) else value for key, value in rows[0].items()}

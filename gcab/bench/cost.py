@@ -25,7 +25,7 @@ class Cost:
 
 
 def meta_method(config: RunConfig, tasks: tuple[Task, ...]) -> Method:
-    """The method as it will be after its last task, with shapes but no values."""
+    """The method as it will be after its last task, on the meta device: shapes without values."""
     with torch.device("meta"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*copying from a non-meta parameter")  # of a pretrained encoder
         method = build_method(config)

@@ -40,7 +40,7 @@ def time_inference(work: Workload, say: Say) -> list[Row]:
 
 
 def recorded_ways(work: Workload, method: Gcab, images: Tensor) -> dict[str, Call]:
-    """What a server can do on a GPU; in the precision of the benchmark."""
+    """Predictions as a server makes them on a GPU, recorded or compiled, in the precision of the benchmark."""
     if work.device.type != "cuda":
         return {}
     ways = {"recorded": False, "compiled": True} if work.compile_inference else {"recorded": False}

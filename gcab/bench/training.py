@@ -83,7 +83,7 @@ def time_steps(
 
 
 def step_flops(config: RunConfig, tasks: int) -> int:
-    """Of a step's matrix products, counted: student forward and backward, teacher forward."""
+    """Operations of a step's matrix products, counted: student forward and backward, teacher forward."""
     learned = tasks_of(tasks)
     method, size, batch_size = meta_method(config, learned), config.scenario.image_size, config.training.batch_size
     method.begin_task(learned[-1])

@@ -1,4 +1,4 @@
-"""What a model folder holds, tensor by tensor and file by file, so that anyone can see that no image is among it."""
+"""Lists what a model folder holds, by tensor and by file, so that anyone can see that there is no image in it."""
 
 import math
 from collections.abc import Mapping
@@ -54,8 +54,8 @@ class Audit:
     beside: dict[str, Beside]  # those with tensors of the generation kept for undo, or of work not yet ended
     strangers: dict[str, int]  # those that do not belong to it
     pictures: tuple[str, ...]  # strangers that look like images
-    closed: tuple[str, ...]  # whatever could not be looked into
-    few: dict[str, int]  # classes learned from so few photos that these could be told from what is stored
+    closed: tuple[str, ...]  # files that could not be inspected
+    few: dict[str, int]  # classes learned from so few photos that these could be inferred from what is stored
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "bytes": sum(stored.bytes for stored in self.tensors)}
@@ -95,7 +95,7 @@ def audit(path: str | Path) -> Audit:
 
 
 def sum_up(file: Path, method: Method) -> Beside:
-    """What a file of tensors beside the current generation holds; empty places for images do not count."""
+    """Sums up the tensors of a file beside the current generation; empty places for images do not count."""
     tensors = safetensors.torch.load(file.read_bytes()).values()
     pixels = 3 * math.prod(sides(method.setting.image_size))
     images = [value.reshape(-1, pixels).any(dim=1).sum() for value in tensors if looks_like_images(value, method)]

@@ -1,4 +1,4 @@
-"""From logits to probabilities that can be believed, and to a score for "none of these".
+"""Calibration: from logits to probabilities, and to a score for "none of these".
 
 Everything is fitted on held-out images, which the network was not trained on, and on learned ones each of which was
 left out (`Method.left_out`). Both are called held out here.
@@ -18,15 +18,15 @@ from gcab.errors import GcabError
 
 COLDEST, HOTTEST = 0.01, 1000.0  # the range of T
 FARTHEST = 1e4  # a logit further than this below its row's largest counts as this far: minus infinity is allowed
-LEAST_DOUBT = 1e-15  # that is told from none
-SPREAD = 0.7  # by which log T usually differs from the one before
-PATIENCE = 2.0  # spreads by which the largest logit may be lower than is usual before it counts
+LEAST_DOUBT = 1e-15  # the smallest 1 - confidence that differs from 0
+SPREAD = 0.7  # deviation of the prior on log T around the previous one
+PATIENCE = 2.0  # spreads by which the largest logit may be below its median before it counts
 LONG_PATIENCE = 4.0  # the same for classes of earlier tasks, which drift has made weaker
 ALLOWANCE = 0.25  # spreads by which answers for those may be less certain
-FLAGGED = 0.95  # stranger than this share of held-out known images: perhaps none of the classes
-FEWEST = 20  # held-out images, below which that cannot be told
+FLAGGED = 0.95  # images less familiar than this share of held-out known ones are perhaps of none of the classes
+FEWEST = 20  # held-out images, below which that cannot be estimated
 ENOUGH = 50  # images for a distribution of familiarity that needs no support by an earlier one
-KNOTS = 256  # of that distribution, as stored
+KNOTS = 256  # quantiles of that distribution that are stored
 WIDE_BINS, BIN_IMAGES = 15, 10
 
 Scale = tuple[float, float]  # the median of held-out images, and how far below it their lowest 5 % begin
@@ -42,7 +42,7 @@ class Bin(NamedTuple):
 
 @dataclass(frozen=True)
 class Calibration:
-    """How far a model's confidence is to be trusted; as made without arguments: as it is, and nothing is unknown."""
+    """A model's temperature and its scores of familiarity; by default T = 1, and nothing is unknown."""
 
     temperature: float = 1.0
     certainty: Scale = (0.0, 1.0)  # of -log H
@@ -65,9 +65,9 @@ class Calibration:
     ) -> "Calibration":
         """Calibrate on held-out images of the newest task, whose first class is given; those of earlier tasks are gone.
 
-        `previous` is where the temperature is drawn to, and its distribution of familiarity fills up what the new
-        images lack to 50. That gets no more weight: it was measured among fewer classes, so it is too sure.
-        `steady`: logits mean what they meant before, as those of sums do; a network that was trained since has others.
+        `previous` is the prior of the temperature, and its distribution of familiarity fills up what the new images
+        lack to 50. That gets no more weight: it was measured among fewer classes, so it is overconfident.
+        `steady`: logits have the scale that they had before, as those of sums do; training a network changes its own.
         """
         before = previous or cls()
         z, labels = _rows(logits), labels.to("cpu", torch.int64)
@@ -111,11 +111,11 @@ class Calibration:
         return 1 - torch.searchsorted(knots, score, right=True).float() / len(knots)
 
     def familiar(self, logits: Tensor) -> Tensor:
-        """(n,): how certain the decision is, unless even its strongest class is far weaker than it should be.
+        """(n,): the certainty of the prediction, or the strength of its largest logit where that is unusually low.
 
-        Things like the known classes give themselves away by uncertainty, things like nothing known only by weak
-        logits; either is counted in the spreads of held-out images. How certain the model should be of classes of
-        earlier tasks no image is left to tell: about as certain as of the newest, though they may be weaker.
+        Unknown classes that resemble known ones show by high entropy, all others only by weak logits; both are in units
+        of their spreads on held-out images. No image of earlier tasks is left to measure these on: predictions of their
+        classes should be about as certain as of the newest, though their logits may be weaker.
         """
         (middle, spread), (usual, width) = self.certainty, self.strength
         certain = (certainty(_rows(logits), self.temperature) - middle) / spread
@@ -123,16 +123,16 @@ class Calibration:
         return familiarity(certain, strong, logits.argmax(dim=1).cpu() >= self.newest, self.alike)
 
     def outdated(self) -> "Calibration":
-        """What is left when a task was learned without held-out images: a temperature, and nothing measured."""
+        """The calibration after a task that was learned without held-out images: only the temperature stays."""
         return Calibration(self.temperature)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON keeps it."""
+        """The fields, as JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "Calibration":
-        """What `to_dict` gave, checked."""
+        """Inverse of `to_dict`, which checks the fields."""
         try:
             made = cls(
                 float(fields["temperature"]),
@@ -156,7 +156,7 @@ class Calibration:
 
 
 def familiarity(certain: Tensor, strong: Tensor, of_newest: Tensor, alike: bool) -> Tensor:
-    """How familiar images look by how certain and how strong the answers are, in spreads of held-out images."""
+    """Familiarity from certainty and strength, both in units of their spreads on held-out images."""
     of_earlier = strong + LONG_PATIENCE
     if alike:
         of_earlier = torch.minimum(certain + ALLOWANCE, of_earlier)
@@ -175,9 +175,9 @@ def strength(logits: Tensor) -> Tensor:
 
 
 def fitted_temperature(z: Tensor, labels: Tensor, before: Calibration | None = None) -> float:
-    """The mean of what these images ask for and the T before, weighed by the images that each rests on.
+    """Geometric mean of the T fitted to these images and the previous T, weighted by the images behind each.
 
-    What differs between lessons is mostly how hard their classes are, and T has to suit the classes of all.
+    Lessons differ mostly in how hard their classes are, and T has to suit the classes of all.
     """
     before = before or Calibration()
     own = len(z) / (len(z) + before.images)
@@ -186,15 +186,15 @@ def fitted_temperature(z: Tensor, labels: Tensor, before: Calibration | None = N
 
 
 def honest_temperature(z: Tensor, labels: Tensor, before: float) -> float:
-    """The T whose mean confidence makes it likeliest that so many are named right: few images leave it where it was.
+    """Maximum-a-posteriori T: the number of correct images is binomial, with the mean confidence as its probability.
 
-    All classes count the same, however many images they have: nobody knows which will be asked about. That each
-    image's own answer be likely is too much to ask: those of a class with few images are missed by far, and would
-    decide alone. One more image named right and one more missed keep faultless images from asking for T = 0.
+    All classes count the same, however many images they have, as their frequencies in use are unknown. The likelihood
+    of each image's own label is not used: images of a class with few images are missed by far, and would dominate.
+    One pseudo-image that is correct and one that is not keep images without errors from T = 0.
     """
     weights = 1 / labels.bincount()[labels].double()
     weights /= weights.sum()
-    images = 1 / float(weights.square().sum())  # as many of equal weight would tell as much
+    images = 1 / float(weights.square().sum())  # effective number of images
     right = float(weights[z.argmax(dim=1) == labels].sum()) * images
 
     def loss(log_t: float) -> float:
@@ -205,7 +205,7 @@ def honest_temperature(z: Tensor, labels: Tensor, before: float) -> float:
 
     low, high = math.log(COLDEST), math.log(HOTTEST)
     best = 0.0
-    for points in (65, 17, 17):  # a grid around the best of the grid before: no starting point, no slope, no failure
+    for points in (65, 17, 17):  # ever finer grids around the best: no start, no gradient, no failure
         grid = np.linspace(low, high, points)
         best = float(min(grid, key=loss))
         step = float(grid[1] - grid[0])
@@ -257,7 +257,7 @@ def reliability(probabilities: Tensor, labels: Tensor) -> list[Bin]:
 
 
 def _rows(logits: Tensor) -> Tensor:
-    """Logits (n, classes) relative to their row's largest, finite, in double precision on the host."""
+    """Logits (n, classes) relative to their row's largest, finite, in double precision on the CPU."""
     z = logits.detach().to("cpu", torch.float64)
     if z.ndim != 2 or z.shape[1] == 0:
         raise GcabError(f"logits have the shape {tuple(z.shape)}: calibration needs (images, classes).")
@@ -273,7 +273,7 @@ def _scale(values: Tensor) -> Scale:
 
 
 def _knots(scores: Tensor, earlier: tuple[float, ...], borrowed: int) -> tuple[float, ...]:
-    """The distribution of the new images' familiarity and of as many earlier ones as are borrowed."""
+    """Quantiles of the familiarity of the new images, with earlier ones that weigh as much as `borrowed` images."""
     values = np.concatenate([scores.numpy(), np.array(earlier, dtype=np.float64)])
     weights = np.concatenate([np.ones(len(scores)), np.full(len(earlier), borrowed / max(1, len(earlier)))])
     levels = (np.arange(KNOTS) + 0.5) / KNOTS

@@ -18,7 +18,7 @@ from gcab.classifier.model import Knowledge
 from gcab.classifier.photos import Photos
 from gcab.classifier.unfinished import CHECKPOINT_SECONDS, Note, Unfinished, facts_of, place_beside, tidy, workplace
 from gcab.config import Overrides, RunConfig, leaves, override
-from gcab.data.tasks import Task, TaskImages, Watch, ignore
+from gcab.data.tasks import OnProgress, Task, TaskImages, ignore
 from gcab.errors import GcabError, unknown
 from gcab.evaluation.metrics import ACCURACIES, results_from_records, summary, summary_of_part
 from gcab.fast.folded import FoldedDecoder
@@ -50,7 +50,7 @@ NOTABLE = 1.0  # points of an accuracy: more than another device's rounding, or 
 def prepare(
     method: Method, config: RunConfig, capacity: float, settings: Overrides | None = None
 ) -> tuple[Gcab, RunConfig]:
-    """The teacher and the settings of its student; what cannot be distilled is refused before any work."""
+    """The teacher and the settings of its student; raises an error for what cannot be distilled."""
     if not isinstance(method, Gcab):
         raise GcabError(f"a model of the method {config.method} has no passes to distill: only gcab has.")
     known = distillation_settings(config.profile)
@@ -70,18 +70,18 @@ def prepare(
 
 
 def distillation_settings(profile: str) -> dict[str, Any]:
-    """What a profile has for a distillation beside the settings of a run; the capacity is given by itself."""
+    """A profile's settings of a distillation, without those of a run; the capacity is given separately."""
     options = override(RunConfig(options=GcabFastOptions()), GcabFast.profiles.get(profile, {})).options
     of_run = {key for key, _, _ in leaves(GcabOptions(), "options.")}
     return {key: value for key, _, value in leaves(options, "options.") if key not in of_run and key != CAPACITY}
 
 
 def student_of(
-    teacher: Gcab, config: RunConfig, images: Tensor, watch: Watch = ignore, work: Unfinished | None = None
+    teacher: Gcab, config: RunConfig, images: Tensor, watch: OnProgress = ignore, work: Unfinished | None = None
 ) -> tuple[GcabFast, float]:
-    """The student that the settings ask for, and how far it is from the teacher, which is not touched.
+    """The student that the settings ask for, and its divergence from the teacher, which is not changed.
 
-    With `work` it goes on where a process was killed.
+    With `work` it resumes from the checkpoint of a killed process.
     """
 
     def after_step(done: Imitation) -> None:
@@ -91,10 +91,10 @@ def student_of(
     with suitable_threads(teacher.network.gate_in.used.device, config.features_per_batch()):
         halfway = None if work is None else continued(work)
         student = distill(teacher, images, config.options, config.seed, watch, halfway, after_step)
-        distance = imitation(teacher, student, images)
+        distance = head_divergence(teacher, student, images)
     if not math.isfinite(distance):
         if work is not None:
-            work.folder.discard_work()  # to continue it would lead here again
+            work.folder.discard_work()  # to resume it would lead here again
         raise GcabError(
             f"the student has lost its way (KL {distance}): give a lower learning rate than "
             f"{student.options.distillation_lr:g}, as with "
@@ -104,7 +104,7 @@ def student_of(
 
 
 def continued(work: Unfinished) -> Halfway | None:
-    """Where a distillation goes on; None: it begins."""
+    """The state that a distillation resumes from; None: it starts from the beginning."""
     checkpoint = work.restore()
     if checkpoint is None or not checkpoint.position["step"]:
         work.save({"step": 0}, {})
@@ -119,12 +119,12 @@ def percent(capacity: float) -> str:
 
 
 def fast_folder(run: RunFolder, capacity: float) -> Path:
-    """Where a run's distilled model is kept."""
+    """The folder of a run's distilled model."""
     return run.path / f"fast-{percent(capacity)}"
 
 
 def require_finished(run: RunFolder) -> dict[str, Any]:
-    """What the run ended with; a student of some of the tasks would pass for the whole run's once that has ended."""
+    """The final record of a run; a student of an unfinished run could later be taken for that of the whole."""
     final = run.final()
     if final is None:
         done = len({record["task"] for record in run.records("task")})
@@ -177,14 +177,14 @@ def distill_run(
     settings: Overrides | None = None,
     command: str = "",
     *,
-    watch: Watch = ignore,
+    watch: OnProgress = ignore,
     note: Note = lambda _: None,
     give_up: bool = False,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> dict[str, Any]:
-    """Distill a run's model with the training images of its last task; what both models do with the test images.
+    """Distill a run's model with the training images of its last task; returns the test results of both models.
 
-    The same run, images and settings a second time go on where the first was killed.
+    The same run, images and settings a second time resume where the first was killed.
     """
     folder = out or fast_folder(run, capacity)
     recorded = require_finished(run)
@@ -236,11 +236,11 @@ def measured(method: Method, data: Data, tasks: tuple[Task, ...], device: torch.
 
 
 def only_accuracies(result: Mapping[str, Any]) -> dict[str, Any]:
-    """What one evaluation tells; the other metrics need those after earlier tasks."""
+    """The metrics of a single evaluation; the others need those after earlier tasks."""
     return {name: result[name] for name in ACCURACIES}
 
 
-def imitation(teacher: Gcab, student: GcabFast, images: Tensor) -> float:
+def head_divergence(teacher: Gcab, student: GcabFast, images: Tensor) -> float:
     """KL(teacher || student) of their heads alone, a mean over the images as they are, at temperature 1."""
     heads = [method.heads(FoldedDecoder(method.network)) for method in (teacher, student)]
     device = teacher.network.gate_in.used.device
@@ -249,12 +249,12 @@ def imitation(teacher: Gcab, student: GcabFast, images: Tensor) -> float:
 
 
 def departs(measured: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
-    """Whether a model does something else than its run's log says."""
+    """Whether a model's accuracies differ from those in its run's log."""
     return any(abs(measured[name] - recorded[name]) > NOTABLE for name in SHOWN)
 
 
 def departure(figures: Mapping[str, Any]) -> str | None:
-    """Says so in a sentence, of what `distill_run` measured."""
+    """A warning if they do, from the figures of `distill_run`; else None."""
     if not departs(figures["gcab"], figures["recorded"]):
         return None
     now = " and ".join(f"{title} {figures['gcab'][name]:.2f} %" for name, title in SHOWN.items())
@@ -266,7 +266,7 @@ def departure(figures: Mapping[str, Any]) -> str | None:
 
 
 class Distillation:
-    """A model on its way to one pass, with images (n, 3, S, S) of its last task; it does not touch the model.
+    """Distills a model in use into one pass, with images (n, 3, S, S) of its last task; does not change the model.
 
     Labels are needed only to see that these are the right images, and to calibrate a model again that was calibrated.
     """
@@ -279,7 +279,7 @@ class Distillation:
         capacity: float,
         settings: Overrides | None = None,
     ) -> None:
-        """What cannot be distilled is refused."""
+        """Raises an error for what cannot be distilled."""
         self.known, self.device, self.pixels, self.labels = model.known, model.device, pixels, labels
         self.teacher, self.config = prepare(model.method, model.config, capacity, settings)
         self.train, self.held_out = pixels, None
@@ -293,17 +293,17 @@ class Distillation:
 
     @cached_property
     def facts(self) -> dict[str, str | None]:
-        """What tells it from every other."""
+        """What identifies this distillation: photos, settings and the model before it."""
         photos = Photos(self.pixels, [*map(str, self.labels or ())], ())
         return facts_of(photos.digest, self.known.digest, self.config)
 
     @property
     def classes(self) -> list[str]:
-        """Those that it has images of."""
+        """The classes that it has images of."""
         return sorted({*map(str, self.labels or ())})
 
-    def run(self, watch: Watch = ignore, work: Unfinished | None = None) -> Knowledge:
-        """What the model becomes; `work` keeps the checkpoints."""
+    def run(self, watch: OnProgress = ignore, work: Unfinished | None = None) -> Knowledge:
+        """The model afterwards; `work` keeps the checkpoints."""
         student, _ = student_of(self.teacher, self.config, self.train, watch, work)
         known, share = self.known, f"{percent(self.config.options.capacity)} % of the decoder's units"
         text, name = f"one pass for all tasks, {share}", None if work is None else work.name
@@ -311,7 +311,7 @@ class Distillation:
         return known.become(student, self.config, self.calibration(student), changes=(*known.changes, made))
 
     def calibration(self, student: GcabFast) -> Calibration:
-        """That of the model, fitted again to the images held out."""
+        """The model's calibration, fitted again to the held-out images."""
         before, held_out = self.known.calibration, self.held_out
         if held_out is None:
             return before

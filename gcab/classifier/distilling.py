@@ -1,4 +1,4 @@
-"""From a model in use and the photos it learned last to one pass for all tasks; killed, it goes on where it was."""
+"""From a model in use and the photos it learned last to one pass for all tasks; resumable after a kill."""
 
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from gcab.classifier.unfinished import CHECKPOINT_SECONDS, Note, Unfinished, tid
 from gcab.config import Overrides
 from gcab.data.arrays import as_images
 from gcab.data.folder import labelled_files
-from gcab.data.tasks import Watch, ignore
+from gcab.data.tasks import OnProgress, ignore
 from gcab.methods.method import state_bytes
 
 
 @dataclass(frozen=True)
 class Distilled:
-    """What became of a model."""
+    """The result of distilling a model."""
 
     generation: int | None  # None: it is in a folder of its own
     tasks: int
@@ -36,12 +36,12 @@ def distill_model(
     device: str = "auto",
     settings: Overrides | None = None,
     *,
-    watch: Watch = ignore,
+    watch: OnProgress = ignore,
     note: Note = lambda _: None,
     give_up: bool = False,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> Distilled:
-    """Write a model's next generation, or a folder of its own; the same command goes on where one was killed."""
+    """Write a model's next generation, or a folder of its own; the same command resumes one that was killed."""
     folder = ModelFolder(model)
     if out is not None:
         tidy(out)

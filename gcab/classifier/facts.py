@@ -21,7 +21,7 @@ PARTS = {
 
 
 def facts_of(path: str | Path) -> dict[str, Any]:
-    """`overview` with the history, the confusion that the sums let expect, and the bytes of every part."""
+    """`overview` with the history, the expected confusion matrix, and the bytes of every part."""
     folder = ModelFolder(path)
     model = Classifier.load(path, "cpu")
     confusion = estimated_confusion(model)
@@ -34,14 +34,14 @@ def facts_of(path: str | Path) -> dict[str, Any]:
 
 
 def estimated_confusion(model: Classifier) -> list[list[float]] | None:
-    """What the eye's sums say that new photos of each class are taken for, in per cent; None where they say nothing."""
+    """The confusion matrix on new photos that the eye's sums predict, in per cent; None where they cannot."""
     ridges = [part for part in model.method.modules() if isinstance(part, ExactDiscriminant)]
     shares = ridges[0].confusion() if ridges else None
     return None if shares is None else [[100 * share for share in row] for row in shares.tolist()]
 
 
 def parts_of(model: Classifier, confusion: list[list[float]] | None) -> list[dict[str, Any]]:
-    """The bytes of each part, the opinion it is asked for, and how often that should be right alone, in per cent."""
+    """The bytes of each part, the opinion that rests on it, and the expected accuracy of that alone, in per cent."""
     right = [row[place] for place, row in enumerate(confusion or ())]
     alone = {EYE: sum(right) / len(right)} if right else {}
     sizes: dict[tuple[str, str], int] = {}

@@ -1,28 +1,28 @@
-"""What accuracy to expect now of every lesson, also of those whose photos are gone."""
+"""The accuracy to expect now of every lesson, also of those whose photos are gone."""
 
 from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
-from gcab.classifier.logits import Said
+from gcab.classifier.logits import HeldOutLogits
 from gcab.classifier.model import Taught
 from gcab.data.tasks import Task
 from gcab.methods.method import Method
 
-MUCH = 15.0  # points that an earlier task may lose without a word
-APART = 2  # classes whose error says as much about that of all others as saying nothing
-SUREST = 0.99  # no estimate is surer than this before it is compared with held-out photos
+MUCH = 15.0  # points that an earlier task may lose without a warning
+APART = 2  # pseudo-count of classes that shrinks the correction of the estimate towards 0
+SUREST = 0.99  # estimates are clamped to at most this before they are corrected by held-out photos
 
 
 @torch.inference_mode()
 def forecast(
-    method: Method, tasks: tuple[Task, ...], said: Said | None = None, accuracy: float | None = None
+    method: Method, tasks: tuple[Task, ...], said: HeldOutLogits | None = None, accuracy: float | None = None
 ) -> list[float | None]:
-    """Per cent of new photos of each task that should be named right among all classes; None where nothing can tell.
+    """Expected accuracy on new photos of each task among all classes, in per cent; None where there is no estimate.
 
     `accuracy` is that of the newest task on its held-out photos. Those of earlier tasks are gone: their classes are
-    estimated by `Method.expected`, corrected by how far that is off for the classes of photos of which it is `said`.
+    estimated by `Method.expected`, corrected by its error for the classes of the photos in `said`.
     """
     expected = method.expected()
     if expected is None:
@@ -37,10 +37,10 @@ def forecast(
     return [*found[:-1], found[-1] if accuracy is None else accuracy]
 
 
-def correction(odds: Tensor, said: Said) -> float:
-    """What the estimate of the log odds lacks for classes with photos, the less the fewer they are.
+def correction(odds: Tensor, said: HeldOutLogits) -> float:
+    """The shift of the estimated log odds that fits the classes with photos, shrunk towards 0 the fewer they are.
 
-    Classes differ in it, however many photos they have: four of them tell two thirds of it about others.
+    Classes differ in it, however many photos they have: from four of them, two thirds of it apply to others.
     """
     classes = len(said.labels.unique())
     right = int((said.logits.argmax(dim=1) == said.labels).sum())
@@ -48,9 +48,9 @@ def correction(odds: Tensor, said: Said) -> float:
 
 
 def likeliest_shift(odds: Tensor, right: int) -> float:
-    """The b of greatest posterior, b ~ N(0, 1), where so many photos of these log odds were named right.
+    """The maximum-a-posteriori shift b ~ N(0, 1) of these log odds, given how many photos were classified correctly.
 
-    There, right = Σ σ(odds + b) + b. So a photo that was missed as expected says next to nothing.
+    It solves right = Σ σ(odds + b) + b, so a photo that was missed as expected hardly changes it.
     """
     low, high = -float(len(odds)), float(len(odds))
     for _ in range(40):
@@ -60,7 +60,7 @@ def likeliest_shift(odds: Tensor, right: int) -> float:
 
 
 def losses(before: Sequence[Taught], after: Sequence[Taught]) -> Iterator[str]:
-    """A sentence about each earlier task that is expected to have lost much by a lesson."""
+    """A warning for each earlier task that is expected to have lost much by a lesson."""
     for number, (then, now) in enumerate(zip(before, after, strict=False), start=1):
         if then.now is not None and now.now is not None and then.now - now.now > MUCH:
             yield (

@@ -1,4 +1,4 @@
-"""Scikit-learn's habits: what its pipelines, searches and `clone` expect of a classifier, without importing it.
+"""The interface of scikit-learn's classifiers, for its pipelines, searches and `clone`, without importing it.
 
 model = ContinualClassifier("eye")
 model.fit(X, y)            # forgets all it knew, then learns
@@ -26,9 +26,9 @@ class InputError(GcabError, ValueError):
 
 
 class ScikitHabits(ABC):
-    """The methods of a scikit-learn classifier, made of `learn` and `predict`."""
+    """Mixin with the methods of a scikit-learn classifier, built on `learn` and `predict`."""
 
-    _given: Mapping[str, Any]  # the arguments it was made with
+    _given: Mapping[str, Any]  # the constructor's arguments
 
     @property
     @abstractmethod
@@ -51,7 +51,7 @@ class ScikitHabits(ABC):
         return np.array(self.classes)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002 - no argument is an estimator
-        """The arguments it was made with; of a model that was loaded, such as would make it learn the same way."""
+        """The constructor's arguments; for a loaded model, such as would make it learn the same way."""
         return dict(self._given)
 
     def set_params(self, **params: Any) -> Self:
@@ -84,7 +84,7 @@ class ScikitHabits(ABC):
         *,
         held_out: float = 0.0,
     ) -> Self:
-        """Learn on: `learn` by another name; `classes` need not be known in advance, and no other may come if given."""
+        """Learn more, as `learn` does; `classes` need not be known in advance, and no other may come if given."""
         try:
             if hasattr(X, "tocsr"):
                 raise GcabError("a sparse table holds no images: give a dense array.")
@@ -105,7 +105,7 @@ class ScikitHabits(ABC):
         return bool(self.classes)
 
     def __sklearn_tags__(self) -> "Tags":
-        """Scikit-learn alone asks this, so it is there."""
+        """Called by scikit-learn only, which therefore can be imported."""
         from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
 
         images = InputTags(two_d_array=False, three_d_array=True)

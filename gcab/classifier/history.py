@@ -1,4 +1,4 @@
-"""What a model has been through: its lessons, and every change between them."""
+"""The history of a model: its lessons, and every change between them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ class Change:
     when: str  # ISO 8601
     lessons: int  # learned by then
     classes: int  # known afterwards
-    distillation: str | None = None  # names its photos, its settings and the model before it, as `Taught.lesson` does
+    distillation: str | None = None  # identifies photos, settings and the model before it, as `Taught.lesson`
 
 
 def change(kind: Kind, text: str, lessons: int, classes: int, distillation: str | None = None) -> Change:
-    """A change of this moment."""
+    """A change with the current time."""
     return Change(kind, text, datetime.now(UTC).isoformat(timespec="seconds"), lessons, classes, distillation)
 
 

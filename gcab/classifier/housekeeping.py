@@ -19,13 +19,13 @@ SAID = {"renamed": " is called ", "joined": " is part of "}  # between two names
 
 
 def place_of(label: Label, labels: Sequence[Label]) -> int | None:
-    """Where a class stands among all; None for one that is not known."""
+    """The index of a class among all; None for one that is not known."""
     known = {as_read(str(name)): place for place, name in enumerate(labels)}
     return known.get(as_read(str(label)))
 
 
 def known_place(label: Label, labels: Sequence[Label]) -> int:
-    """The same for one that has to be known."""
+    """The index of a class; raises an error for one that is not known."""
     place = place_of(label, labels)
     if place is None:
         raise unknown("class", str(label), map(str, labels))
@@ -33,7 +33,7 @@ def known_place(label: Label, labels: Sequence[Label]) -> int:
 
 
 def renamed(known: Knowledge, old: Label, new: Label) -> Knowledge:
-    """With another name for a class; nothing else changes, so all of it is exact."""
+    """The model with another name for a class; nothing else changes."""
     place, other = known_place(old, known.labels), place_of(new, known.labels)
     if isinstance(new, str) and (not new.strip() or new != new.encode(errors="replace").decode()):
         raise GcabError(f"{new!r} cannot be the name of a class: give some text.")
@@ -57,7 +57,7 @@ def renamed(known: Knowledge, old: Label, new: Label) -> Knowledge:
 
 
 def joined(known: Knowledge, label: Label, other: Label) -> tuple[Knowledge, tuple[str, ...]]:
-    """With one class for two, and what of it is not as if both had been learned as one."""
+    """The model with two classes merged into one, and in words what is not as if they had been learned as one."""
     place, its = known_place(label, known.labels), known_place(other, known.labels)
     if place == its:
         raise GcabError(f"'{label}' cannot be joined with itself: name two classes.")
@@ -68,7 +68,7 @@ def joined(known: Knowledge, label: Label, other: Label) -> tuple[Knowledge, tup
 
 
 def forgotten(known: Knowledge, label: Label, images: Tensor | None) -> tuple[Knowledge, tuple[str, ...]]:
-    """With a class less, and what is left of it; images: all it was learned from, as bytes."""
+    """The model without a class, and in words what is left of it; `images`: all it was learned from, uint8."""
     place = known_place(label, known.labels)
     if len(known.labels) == 1:
         raise GcabError(f"'{label}' is the only class of this model: delete the model to forget it.")
@@ -82,7 +82,7 @@ def forgotten(known: Knowledge, label: Label, images: Tensor | None) -> tuple[Kn
 
 
 def nameless(changes: Sequence[Change], name: str) -> list[Change]:
-    """Without those that tell what a class, or one that had become a part of it, was ever called."""
+    """Changes without those that contain any name of a class, or of one that was joined into it."""
     gone, kept = {name}, list[Change]()
     for made in reversed(changes):
         before, _, after = made.text.partition(SAID.get(made.kind, "\n"))
@@ -96,7 +96,7 @@ def nameless(changes: Sequence[Change], name: str) -> list[Change]:
 def without(
     known: Knowledge, place: int, method: Method, instead: Mapping[str, str], changes: Sequence[Change]
 ) -> Knowledge:
-    """The same with a method that has a class less; `instead`: what it counts as where lessons were about it."""
+    """The model without a class, around a method that lacks it already; `instead` replaces its name in lessons."""
     gone = str(known.labels[place])
     tasks = tasks_of([[name for name in task.names if name != gone] for task in known.tasks])
     taught = []

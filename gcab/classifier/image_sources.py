@@ -1,6 +1,6 @@
-"""Which images a person means: files, folders, patterns, and what comes through standard input.
+"""Finding the images that a user names: files, folders, patterns, and what comes through standard input.
 
-Everything is found while it is asked for, so a folder of a million photos is no more work to begin with than one.
+Everything is found lazily, so that a folder of a million photos takes no longer to begin with than one.
 """
 
 import glob
@@ -39,7 +39,7 @@ class Photo:
 def find_photos(
     places: Iterable[str | Path], standard_input: IO[bytes] | None = None, left_out: LeftOut | None = None
 ) -> Iterator[Photo]:
-    """Every image of the places, in their order; a place that leads nowhere comes with its reason.
+    """Every image of the places, in their order; a place without any gives an error with its reason.
 
     Files of folders that are no images are noted in `left_out`.
     """
@@ -103,12 +103,12 @@ def _below(folder: Path, seen: set[Path], left_out: LeftOut) -> Iterator[Photo]:
 
 
 def _is_folder(path: "os.PathLike[str]") -> bool:
-    """False where it cannot be told (too long a name, a locked folder on the way): opening the file says why."""
+    """Whether this is a folder; False on errors (too long a name, a locked parent), which opening it reports."""
     return os.path.isdir(path)  # noqa: PTH112 - Path's would raise
 
 
 def _matching(pattern: str, left_out: LeftOut) -> Iterator[Photo]:
-    """As a shell would have put them in the pattern's place, in a fixed order; ** goes through all folders."""
+    """Expand a pattern as a shell would, in a fixed order; ** matches all folders."""
     found = sorted({Path(name) for name in glob.glob(pattern, recursive=True)})  # noqa: PTH207 - Path's ** has no files
     if not found:
         yield _problem(pattern, f"nothing matches '{pattern}': check the pattern.")

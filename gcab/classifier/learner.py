@@ -28,7 +28,7 @@ from gcab.classifier.habits import ScikitHabits
 from gcab.classifier.history import change
 from gcab.classifier.housekeeping import forgotten, joined, known_place, place_of, renamed
 from gcab.classifier.lesson import Lesson, Material
-from gcab.classifier.logits import Said, can_be_left_out, said_held_out, said_of_all, share_right
+from gcab.classifier.logits import HeldOutLogits, all_held_out_logits, can_be_left_out, held_out_logits, share_right
 from gcab.classifier.mirrors import try_mirrors
 from gcab.classifier.model import Classifier, Knowledge, Label, Taught, as_of_now
 from gcab.classifier.photos import Photos
@@ -49,7 +49,7 @@ from gcab.data.tasks import Task, TaskImages
 from gcab.errors import GcabError
 from gcab.methods.method import grow
 from gcab.methods.registry import method_named
-from gcab.model.remembered import remember
+from gcab.model.lesson_cache import set_lesson_cache
 from gcab.parallel.devices import choose_device
 from gcab.runs.assemble import build_method
 from gcab.sizes import Size
@@ -109,7 +109,7 @@ class ContinualClassifier(Classifier, ScikitHabits):
         return model
 
     def _take(self, known: Knowledge) -> None:
-        """Know this from now on."""
+        """Replace all that this model knows."""
         self._known, self._config, self._sized = known, known.config, True
 
     @property
@@ -177,7 +177,7 @@ class ContinualClassifier(Classifier, ScikitHabits):
         return Lesson(method, config, material, self.device, patience)
 
     def material(self, images: Images, labels: Labels, held_out: float) -> tuple[RunConfig, Material]:
-        """What a lesson would be about, and the settings that would hold for it."""
+        """The settings of a lesson of these images, and its data."""
         images, names = as_batch(images), _plain_labels(labels)
         if len(names) != len(images):
             raise GcabError(f"{len(images)} images but {len(names)} labels: give one label per image.")
@@ -196,19 +196,20 @@ class ContinualClassifier(Classifier, ScikitHabits):
         return self._with_mirrors(config, material.train), material
 
     def _with_mirrors(self, config: RunConfig, photos: TaskImages) -> RunConfig:
-        """Where nobody said whether mirror images count as the same, the photos of the first lesson do."""
+        """Decide by the photos of a first lesson whether mirror images count as the same, unless the user has."""
         settled = self._known is not None or config.augment.flip or not self._mirrors_open
         if settled or not method_named(config.method).sees(config.options):
             return config
         changed: RunConfig = override(config, {"augment.flip": try_mirrors(photos, self.device).helps})
         return changed
 
-    def adopt(self, lesson: Lesson, seconds: float, name: str | None = None, photos: str | None = None) -> Said | None:
-        """The second half of `learn`: take what a lesson has learned, and measure it on the images held out.
+    def adopt(
+        self, lesson: Lesson, seconds: float, name: str | None = None, photos: str | None = None
+    ) -> HeldOutLogits | None:
+        """The second half of `learn`: take over what a lesson has learned, and measure it on the held-out images.
 
-        Returned is what is said about those.
-
-        `name` tells the lesson, and `photos` its images, from any other (see `gcab.classifier.teaching`).
+        Returns the logits of those. `name` and `photos` identify the lesson and its images (see
+        `gcab.classifier.teaching`).
         """
         material, accuracy, calibration = lesson.material, None, self.calibration.outdated()
         before = self._known or Knowledge(lesson.method, lesson.config)
@@ -217,9 +218,9 @@ class ContinualClassifier(Classifier, ScikitHabits):
         if held_out is not None:
             if can_be_left_out(held_out):
                 lesson.method.last_sight(material.task, held_out)
-            judged = said_held_out(lesson.method, held_out, self.device)
+            judged = held_out_logits(lesson.method, held_out, self.device)
             accuracy = share_right(*judged)
-            said = said_of_all(lesson.method, material.train, judged)
+            said = all_held_out_logits(lesson.method, material.train, judged)
         expected = forecast(lesson.method, tasks, said, accuracy)
         if said is not None:
             newest = min(material.task.first, int(said.labels.min()))
@@ -227,7 +228,7 @@ class ContinualClassifier(Classifier, ScikitHabits):
             previous = replace(self.calibration, temperature=self.calibration.temperature * unit)
             steady = lesson.method.additive(lesson.config.options)
             calibration = Calibration.fit(*said, previous, newest, steady)
-        remember(lesson.method, during=False)
+        set_lesson_cache(lesson.method, active=False)
         taught = Taught(
             classes=material.task.classes,
             images=len(material.train.labels),
@@ -260,9 +261,9 @@ class ContinualClassifier(Classifier, ScikitHabits):
         settings: Mapping[str, Any] | None = None,
         watch: Callable[[float], None] = lambda _: None,
     ) -> "ContinualClassifier":
-        """Make one pass of the passes of all tasks (GCAB-Fast), with images of the task learned last: faster, smaller.
+        """Distill the passes of all tasks into one (GCAB-Fast), with images of the task learned last: faster, smaller.
 
-        If anything goes wrong, the model stays as it was. `watch` is told the share that is done.
+        If anything goes wrong, the model stays as it was. `watch` is called with the share that is done.
         """
         if isinstance(images, str | Path) and labels is None:
             images, labels = labelled_files(Path(images))
@@ -272,7 +273,7 @@ class ContinualClassifier(Classifier, ScikitHabits):
         return self
 
     def forget(self, label: Label, images: Images | None = None) -> tuple[str, ...]:
-        """Take a class out and say what is left of it; images: all it was learned from, or their folder.
+        """Remove a class; returns in words what is left of it. `images`: all it was learned from, or their folder.
 
         A model of the method `eye` is then the one that never saw the class; without sums by class
         (`options.forgettable`) it needs the images for that. If anything goes wrong, the model stays as it was.
@@ -292,7 +293,7 @@ class ContinualClassifier(Classifier, ScikitHabits):
         return self
 
     def join(self, label: Label, other: Label) -> tuple[str, ...]:
-        """Make one class of two, by the name of the first, and say what is not as if they had been learned as one.
+        """Merge two classes under the first name; returns in words what is not as if they had been learned as one.
 
         A model of the method `eye` is then the one that learned them as one; of a network that is so for the eye and
         the class statistics. If anything goes wrong, the model stays as it was.
@@ -302,7 +303,7 @@ class ContinualClassifier(Classifier, ScikitHabits):
         return left
 
     def merge(self, other: "ContinualClassifier") -> "ContinualClassifier":
-        """Know what another model has learned elsewhere, too: exactly as if this one had learned it (method `eye`).
+        """Add what another model has learned, exactly as if this one had learned it (methods `eye` and `frozen`).
 
         Its tasks follow, without the classes that both know. If anything goes wrong, the model stays as it was.
         """

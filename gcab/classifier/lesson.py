@@ -1,4 +1,4 @@
-"""One lesson: new classes are learned from their images, watched on images held out; it may stop and go on later."""
+"""One lesson: new classes are learned from their images, with early stopping on held-out images; resumable."""
 
 import copy
 import dataclasses
@@ -13,21 +13,21 @@ from torch import Tensor
 from gcab.classifier.logits import logits_of, share_right
 from gcab.config import RunConfig
 from gcab.data.augment import Augment
-from gcab.data.tasks import Task, TaskImages, Watch, ignore
+from gcab.data.tasks import OnProgress, Task, TaskImages, ignore
 from gcab.errors import GcabError
 from gcab.methods.method import Method
-from gcab.model.remembered import remember
+from gcab.model.lesson_cache import set_lesson_cache
 from gcab.parallel.devices import suitable_threads
 from gcab.training.task import TaskTraining
 from gcab.training.trainer import Epoch, Trainer, preview
 
-LOOKS = 40  # at the held-out images, in a lesson of many epochs: each costs about half an epoch
+LOOKS = 40  # evaluations on held-out images, in a lesson of many epochs: each costs about half an epoch
 Observer = Callable[[Epoch, float | None], object]  # sees each epoch, and the held-out accuracy where it was measured
 
 
 @dataclass(frozen=True)
 class Material:
-    """What a lesson is about: a task, its training images, and those the training never sees."""
+    """The data of a lesson: a task, its training images, and its held-out images."""
 
     task: Task
     train: TaskImages
@@ -55,12 +55,12 @@ class Best:
     """The epoch whose weights will be kept: the most accurate so far, the later one where two are equal."""
 
     accuracy: float = -1.0
-    risen: int = 0  # the epoch that last did better than all before it
+    risen: int = 0  # the last epoch that was more accurate than all before it
     state: dict[str, Tensor] = dataclasses.field(default_factory=dict)
 
 
 class Lesson:
-    """A copy of a method on its way through a lesson: `run` it, or `resume` it and `run` what is left."""
+    """Trains a copy of a method on a lesson: `run` it, or `resume` a checkpoint and `run` the rest."""
 
     def __init__(
         self, method: Method, config: RunConfig, material: Material, device: torch.device, patience: int | None = None
@@ -78,13 +78,13 @@ class Lesson:
         self.observe: Observer = lambda *_: None
         self.method = copy.deepcopy(method)
         self.method.options = config.options  # some may differ from task to task
-        remember(self.method, during=True)
+        set_lesson_cache(self.method, active=True)
         self.training = TaskTraining(self._trainer(self.method), material.task, material.train, material.held_out)
         self.training.begin()
         self.method.first_sight(material.task, material.train)
 
-    def run(self, observe: Observer | None = None, watch: Watch = ignore) -> Method:
-        """All epochs that are left, and the end of the task: the method afterwards, ready to predict."""
+    def run(self, observe: Observer | None = None, watch: OnProgress = ignore) -> Method:
+        """Run the remaining epochs and the end of the task; returns the method, ready to predict."""
         self.observe = observe or self.observe
         with suitable_threads(self.device, self.config.features_per_batch()):
             if self.planned:
@@ -96,7 +96,7 @@ class Lesson:
 
     @property
     def scope(self) -> str | None:
-        """What goes past the network, in a line for whoever teaches; None where it learns all there is."""
+        """A line for the user about what the network does not learn; None where it learns everything."""
         new, again = self.material.task.names, ", ".join(self.material.again.values())
         if not self.method.trains or (self.planned and not again):
             return None
@@ -106,7 +106,7 @@ class Lesson:
         return f"the network stays as it is ({why}): the eye and the class statistics learn from all photos"
 
     def after_epoch(self, epoch: Epoch) -> bool:
-        """Look at the held-out images; true: they have not been told apart better for too long."""
+        """Evaluate on the held-out images; true stops the lesson after `patience` epochs without a better accuracy."""
         self.epochs, last = epoch.number, epoch.number == self.planned
         accuracy = self.accuracy(self.method) if last or epoch.number % self.every == 0 else None
         if accuracy is not None and self.patience:
@@ -119,7 +119,7 @@ class Lesson:
         return accuracy is not None and bool(self.best.state) and epoch.number - self.best.risen >= self.patience
 
     def accuracy(self, method: Method) -> float | None:
-        """Held-out images told apart among all classes, in per cent, if the lesson ended now: tried out on a copy."""
+        """Held-out accuracy among all classes, in per cent, if the lesson ended now: evaluated on a copy."""
         material = self.material
         if material.held_out is None:
             return None
@@ -128,7 +128,7 @@ class Lesson:
         return share_right(logits_of(trial, material.held_out.images, self.device), material.held_out.labels)
 
     def estimate(self) -> float:
-        """Seconds that the epochs left will take if none is spared, measured on a batch and a copy."""
+        """Estimated seconds of the remaining epochs without early stopping, timed on a batch and a copy."""
         config, task = self.config, self.material.task
         if self.epochs == self.planned:
             return 0.0
@@ -145,22 +145,22 @@ class Lesson:
         return (self.planned - self.epochs) * (steps * measured[-1] + watching / self.every)
 
     def estimate_ending(self) -> float:
-        """Seconds from the last epoch to the end, where that takes long; without any epoch a network just stays."""
+        """Estimated seconds from the last epoch to the end, where that takes long; 0 if the network is not trained."""
         if self.method.trains and not self.planned:
             return 0.0
         with suitable_threads(self.device, self.config.features_per_batch()):
             return self.method.ending_seconds(self.material.train.images)
 
     def position(self) -> dict[str, Any]:
-        """Where the lesson stands, for a checkpoint."""
+        """The position of the lesson, for a checkpoint."""
         return {"epoch": self.epochs, "accuracy": self.best.accuracy, "risen": self.best.risen}
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint needs beside the position."""
+        """The state for a checkpoint, beside the position."""
         return {**self.training.state(), "best": self.best.state} if self.epochs else {}
 
     def resume(self, position: Mapping[str, Any], state: dict[str, Any]) -> None:
-        """Stand where a checkpoint stood."""
+        """Restore the state of a checkpoint."""
         if position["epoch"]:
             self.training.resume(position["epoch"], state)
             best = {name: value.to(self.device) for name, value in state["best"].items()}

@@ -1,4 +1,4 @@
-"""From images as bytes to logits, and how many of them are right."""
+"""From uint8 images to logits, and their accuracy."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,11 +11,11 @@ from gcab.data.tasks import TaskImages
 from gcab.methods.method import Method
 
 BATCH = 500
-ENOUGH = 300  # learned images that are asked about
+ENOUGH = 300  # training images whose leave-one-out logits are computed
 
 
-class Said(NamedTuple):
-    """What a method says about images as if it had not learned them."""
+class HeldOutLogits(NamedTuple):
+    """Logits of images as if they had not been learned: held out, or leave-one-out."""
 
     logits: Tensor  # (n, classes)
     labels: Tensor
@@ -24,25 +24,27 @@ class Said(NamedTuple):
 def logits_of(
     method: Method, pixels: Tensor, device: torch.device, predict: Callable[[Tensor], Tensor] | None = None
 ) -> Tensor:
-    """Logits (n, classes) on the host; `predict`: a predictor of the method's that was made before."""
+    """Logits (n, classes) on the CPU; `predict`: the method's predictor, if it was made before."""
     predict, normalise = predict or method.predictor(), method.setting.normalise
     with torch.inference_mode():
         return torch.cat([predict(normalise(part.to(device))).float().cpu() for part in pixels.split(BATCH)])
 
 
 def can_be_left_out(images: TaskImages) -> bool:
-    """Whether most are alone: what was learned of a burst gives away each image of it."""
+    """Whether most have no near-duplicate: leave-one-out is no test of the images of a burst."""
     return 2 * int(alone(images.images, images.labels).sum()) >= len(images.labels)
 
 
-def said_held_out(method: Method, held_out: TaskImages, device: torch.device) -> Said:
-    """About held-out images, which it has learned at last if they can be left out."""
+def held_out_logits(method: Method, held_out: TaskImages, device: torch.device) -> HeldOutLogits:
+    """Logits of held-out images: leave-one-out logits where the method has learned them at the end."""
     logits = method.left_out(held_out, trained=False) if can_be_left_out(held_out) else None
-    return Said(logits_of(method, held_out.images, device) if logits is None else logits.cpu(), held_out.labels)
+    return HeldOutLogits(
+        logits_of(method, held_out.images, device) if logits is None else logits.cpu(), held_out.labels
+    )
 
 
-def said_of_all(method: Method, train: TaskImages, held_out: Said | None) -> Said | None:
-    """About the held-out and the other images of a task, where it can tell; without those that have neighbours."""
+def all_held_out_logits(method: Method, train: TaskImages, held_out: HeldOutLogits | None) -> HeldOutLogits | None:
+    """Held-out logits, joined by leave-one-out logits of training images without near-duplicates, if possible."""
     places = alone(train.images, train.labels).nonzero().flatten()
     if not len(places):
         return held_out
@@ -50,10 +52,10 @@ def said_of_all(method: Method, train: TaskImages, held_out: Said | None) -> Sai
     logits = method.left_out(train.where(some), trained=True)
     if logits is None:
         return held_out
-    parts = [Said(logits.cpu(), train.labels[some]), *([] if held_out is None else [held_out])]
-    return Said(torch.cat([part.logits for part in parts]), torch.cat([part.labels for part in parts]))
+    parts = [HeldOutLogits(logits.cpu(), train.labels[some]), *([] if held_out is None else [held_out])]
+    return HeldOutLogits(torch.cat([part.logits for part in parts]), torch.cat([part.labels for part in parts]))
 
 
 def share_right(logits: Tensor, labels: Tensor) -> float:
-    """Per cent of images whose strongest class is theirs."""
+    """Accuracy in per cent."""
     return float((logits.argmax(dim=1) == labels).double().mean() * 100)

@@ -1,7 +1,7 @@
 """Whether an image and its mirror image count as the same: the photos of a model's first lesson decide.
 
-Every photo is left out in turn and named by the others, once from its features and once from the mean of its own and
-its mirror image's. Squared errors are compared: of few photos they tell more than how many are named right.
+In a leave-one-out trial every photo is classified by the others, once from its features and once from the mean of its
+own and its mirror image's. Squared errors are compared, as accuracies of few photos tell less.
 What was measured is in `docs/decisions.md`.
 """
 
@@ -17,9 +17,9 @@ from gcab.fast.eye import FastEye
 from gcab.model.discriminant import ridge
 
 FEATURES = 1024  # of the eye: a quarter of the usual ones decide the same in a quarter of the time
-MOST = 1000  # photos that are asked
+MOST = 1000  # photos in the trial
 SURE = 2.0  # standard errors by which all photos together have to gain, and that no class may lose
-ALARMING = 2.5  # standard errors lost that are worth a word: among many classes, one loses two by chance
+ALARMING = 2.5  # standard errors lost that are worth a warning: among many classes, one loses two by chance
 
 CHOSEN = (
     "more photos are named right if an image and its mirror image count as the same: from now on they do, and nothing "
@@ -32,7 +32,7 @@ BLIND = (
 
 
 class Trial(NamedTuple):
-    """What it changes that mirror images count as the same."""
+    """The effect of counting mirror images as the same."""
 
     right: int  # photos named right, more than without
     gain: float  # by which the error falls, in standard errors
@@ -48,7 +48,7 @@ class Trial(NamedTuple):
 
 
 def told_of_mirrors(lesson: Lesson, chosen: bool) -> str | None:
-    """What there is to say to whoever teaches; `chosen`: if mirror images count as the same, these photos say so."""
+    """A note for the user about mirror images, if any; `chosen`: whether these photos have decided about them."""
     method = lesson.method
     if not method.setting.mirrors or not method.sees(method.options):
         return None
@@ -59,7 +59,7 @@ def told_of_mirrors(lesson: Lesson, chosen: bool) -> str | None:
 
 @torch.no_grad()
 def try_mirrors(photos: TaskImages, device: torch.device) -> Trial:
-    """Name some photos of every class both ways."""
+    """Classify some photos of every class with and without their mirror images."""
     labels = photos.labels.unique(return_inverse=True)[1]
     some = TaskImages(photos.images, labels).some_of_each(MOST // (int(labels.max()) + 1))
     eye = FastEye(FEATURES).to(device)
@@ -73,7 +73,7 @@ def try_mirrors(photos: TaskImages, device: torch.device) -> Trial:
 
 
 def said_by_others(features: Tensor, y: Tensor) -> Tensor:
-    """What a ridge regression towards y (n, classes) on all others says of each: y - M y / diag M, M = (K + n r)⁻¹."""
+    """Leave-one-out predictions of a ridge regression towards y (n, classes): y - M y / diag M, M = (K + n r)⁻¹."""
     n, classes = y.shape
     x = features - features.mean(dim=0)
     x /= x.square().mean(dim=0).sqrt().clamp_min(1e-9)
@@ -84,5 +84,5 @@ def said_by_others(features: Tensor, y: Tensor) -> Tensor:
 
 
 def in_errors(gains: Tensor) -> float:
-    """A sum of gains and losses in units of the deviation that chance would give it."""
+    """A sum of gains and losses in units of its standard error."""
     return float(gains.sum() / gains.square().sum().clamp_min(1e-12).sqrt())

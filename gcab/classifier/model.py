@@ -41,15 +41,15 @@ class Taught:
     epochs: int | None = None
     seconds: float | None = None
     when: str | None = None  # ISO 8601
-    lesson: str | None = None  # names its photos, its settings and the model before it, as `gcab.classifier.teaching`
+    lesson: str | None = None  # identifies photos, settings and the model before it, see `gcab.classifier.unfinished`
     again: tuple[str, ...] = ()  # classes known before of which there were more images
-    photos: str | None = None  # names its photos: they are not to be counted twice
+    photos: str | None = None  # identifies its photos, which must not be learned twice
     now: float | None = None  # the accuracy to expect since the last change; an estimate but for the newest task
 
 
 @dataclass(frozen=True)
 class Knowledge:
-    """All that a model is after its last change; the next change makes another one."""
+    """The immutable state of a model; every change makes another one."""
 
     method: Method
     config: RunConfig
@@ -62,7 +62,7 @@ class Knowledge:
     changes: tuple[Change, ...] = ()  # that were no lessons
 
     def become(self, method: Method, config: RunConfig, calibration: Calibration, **changes: Any) -> "Knowledge":
-        """With another network, which no folder holds yet."""
+        """The state with another method, which is not saved yet."""
         return replace(
             self,
             method=method.eval(),
@@ -75,12 +75,12 @@ class Knowledge:
 
     @cached_property
     def predictor(self) -> Callable[[Tensor], Tensor]:
-        """From normalised images to logits, made when it is first needed."""
-        with torch.autocast(self.method.device.type, enabled=False):  # it outlives the caller's precision
+        """Maps normalised images to logits; made when it is first needed."""
+        with torch.autocast(self.method.device.type, enabled=False):  # it outlives the caller's autocast
             return self.method.predictor()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies and other processes make a predictor of their own."""
+        """Without the predictor: copies and other processes make their own."""
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
     def save(self, folder: Path) -> None:
@@ -95,7 +95,7 @@ class Knowledge:
 
     @classmethod
     def read(cls, folder: Path, device: torch.device) -> "Knowledge":
-        """From a folder with `model.json` and `weights.safetensors` inside."""
+        """Read a folder with `model.json` and `weights.safetensors`."""
         method, config, description = load_method(folder)
         tasks = tasks_of(description["tasks"])
         names = [name for task in tasks for name in task.names]
@@ -115,7 +115,7 @@ class Knowledge:
 
 
 class Classifier:
-    """Says what is on images; `ContinualClassifier` is one that can learn more."""
+    """Predicts the classes of images; `ContinualClassifier` is one that can learn more."""
 
     def __init__(self, known: Knowledge | None, device: torch.device) -> None:
         self.device = device
@@ -160,7 +160,7 @@ class Classifier:
 
     @property
     def calibration(self) -> Calibration:
-        """How far the probabilities are to be trusted; plain where no images were ever held out."""
+        """The calibration of the probabilities; the identity where no images were ever held out."""
         return Calibration() if self._known is None else self._known.calibration
 
     @property
@@ -170,7 +170,7 @@ class Classifier:
 
     @property
     def digest(self) -> str | None:
-        """What names the very model this was loaded from; None for a model in memory."""
+        """A hash of the model that this was loaded from; None for a model in memory."""
         return None if self._known is None else self._known.digest
 
     def predict(self, images: Images, views: int = 1) -> np.ndarray[Any, Any]:
@@ -187,7 +187,7 @@ class Classifier:
         return self.calibration.unknown(self.logits(images)).numpy()
 
     def logits(self, images: Images, views: int = 1) -> Tensor:
-        """(n, classes) on the host, before calibration."""
+        """(n, classes) on the CPU, before calibration."""
         method, pixels = self.method, as_images(images, self.image_size)
         return logits_of(method, pixels, self.device, with_views(self.known.predictor, method.setting, views))
 
@@ -210,7 +210,7 @@ class Classifier:
 
 
 def as_of_now(taught: Sequence[Taught], expected: Sequence[float | None]) -> tuple[Taught, ...]:
-    """With the accuracies to expect of each task (see `forecast`)."""
+    """The entries with the accuracy to expect now of each task (see `forecast`)."""
     rounded = (None if value is None else round(value, 2) for value in expected)
     return tuple(replace(entry, now=value) for entry, value in zip(taught, rounded, strict=True))
 
@@ -227,5 +227,5 @@ def _taught(entry: Mapping[str, Any]) -> Taught:
 
 
 def _recorded(kind: type[T], entry: Mapping[str, Any]) -> T:
-    """Read with what this version knows, so that a later one may add to it."""
+    """A record from JSON; fields that this version does not know are ignored, so that a later one may add some."""
     return kind(**{item.name: entry[item.name] for item in fields(kind) if item.name in entry})

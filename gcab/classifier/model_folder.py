@@ -1,4 +1,4 @@
-"""A model that learns for years: every lesson a new generation, the one before it kept, never half of one.
+"""Model folders: every lesson writes a new generation atomically, and the one before it is kept.
 
 birds.gcab/
   generation-0003/model.json + weights.safetensors   the one before, for `undo`
@@ -22,7 +22,7 @@ from gcab.runs.files import saving, sync_folder, write_bytes
 from gcab.runs.finding import is_run
 from gcab.runs.folder import RunFolder
 from gcab.runs.lock import RunLock
-from gcab.runs.model import GENERATION, DamagedError, beside, digest_of, load_model, read_description, reading
+from gcab.runs.model import GENERATION, DamagedError, digest_of, hidden_sibling, load_model, read_description, reading
 
 T = TypeVar("T")
 Undone = Literal["task", "distillation", "forgetting", "renaming", "joining"]
@@ -39,12 +39,14 @@ class ModelFolder:
         given = Path(path)
         model = given / "model"
         with reading(given):
-            self.is_run = (given / "config.json").is_file() and (model.is_dir() or beside(model, "old").is_dir())
+            self.is_run = (given / "config.json").is_file() and (
+                model.is_dir() or hidden_sibling(model, "old").is_dir()
+            )
         self.path = model if self.is_run else given
         self._locked = False
 
     def generations(self) -> dict[int, Path]:
-        """Every generation that is there, oldest first; each came by one rename and so is whole."""
+        """Every generation that is there, oldest first; each was created by one rename, so it is complete."""
         with reading(self.path):
             found = {number_of(folder): folder for folder in self.path.glob(f"{GENERATION}*") if number_of(folder)}
             if (self.path / "model.json").exists():
@@ -58,7 +60,7 @@ class ModelFolder:
 
     @property
     def digest(self) -> str | None:
-        """What tells the current model from every other: numbers come again after `undo`, sums of weights do not."""
+        """A hash of the current model, which identifies it: generation numbers come again after `undo`."""
         return None if self.generation is None else digest_of(self.description())
 
     @property
@@ -89,7 +91,7 @@ class ModelFolder:
         return self.path / "work"
 
     def waiting(self) -> dict[str, Any] | None:
-        """Where a lesson or a distillation stands that is under way or was interrupted; None once the model has it."""
+        """The position of a lesson or distillation under way or interrupted; None once the model contains it."""
         if not self.work.exists():
             return None
         from gcab.runs.checkpoint import CheckpointStore  # with torch, which most readers need not wait for
@@ -101,7 +103,7 @@ class ModelFolder:
         return None if done else checkpoint.position
 
     def discard_work(self) -> None:
-        """Give up what a lesson or a distillation has come to; the caller holds the folder's lock."""
+        """Delete the checkpoint of a lesson or a distillation; the caller holds the folder's lock."""
         if self.work.exists():
             with saving(self.work):
                 self._take_away(self.work)
@@ -111,7 +113,7 @@ class ModelFolder:
         kept = self.generations()
         if kept:
             return kept[max(kept)]
-        if (beside(self.path, "old") / "model.json").exists():
+        if (hidden_sibling(self.path, "old") / "model.json").exists():
             return self.path  # a save of a flat model was interrupted: loading restores it
         if not self.path.exists():
             raise GcabError(f"there is no model in {self.path}: check the path, or create one with 'gcab learn'.")
@@ -124,7 +126,7 @@ class ModelFolder:
         raise GcabError(f"there is no model in {self.path}: it has neither a model.json nor a generation.")
 
     def read(self, reader: Callable[[Path], T]) -> T:
-        """What `reader` makes of the current generation, without a lock: one that moves on meanwhile is read again."""
+        """Apply `reader` to the current generation without a lock; again if a writer has replaced it meanwhile."""
         while True:
             folder = self.current()
             try:
@@ -155,7 +157,7 @@ class ModelFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Be the only writer, for as long as a lesson takes; may be nested."""
+        """Context manager that holds the folder's lock for a writer; may be nested."""
         if self._locked:
             yield
             return
@@ -195,7 +197,7 @@ class ModelFolder:
     def undo(self, steps: int = 1) -> int:
         """Back to a generation before, whose number is returned; those after it are gone for good.
 
-        The newest goes first, each by one rename: killed meanwhile, the model is a whole one on the way.
+        The newest goes first, each by one rename: after a kill, the model is one of the generations in between.
         """
         self.current()
         with self.locked():
@@ -229,30 +231,30 @@ class ModelFolder:
             self._take_away(self.path / f"{GENERATION}{generation:04d}")
 
     def _take_away(self, folder: Path) -> None:
-        """One rename takes a folder out of sight; what it held is deleted then, after a kill by the next writer."""
+        """Rename a folder to a hidden name, then delete it; after a kill the next writer deletes it."""
         aside = self.path / f".{GENERATION}{folder.name.removeprefix(GENERATION)}.gone"
         folder.rename(aside)
         sync_folder(self.path)
         shutil.rmtree(aside, ignore_errors=True)
 
     def _remove_leftovers(self) -> None:
-        """What is not needed any more, and what writers that were killed left behind."""
+        """Delete generations beyond those to keep, and what killed writers left behind."""
         for leftover in self.path.glob(f".{GENERATION}*"):
             shutil.rmtree(leftover, ignore_errors=True)
         for old in list(self.generations())[: -1 - self.keep]:
             self._remove(old)
-        with contextlib.suppress(GcabError):  # whoever continues it sees it again
+        with contextlib.suppress(GcabError):  # whoever resumes it gets the error again
             if self.work.exists() and self.waiting() is None:
                 self.discard_work()
 
 
 def kind_of(position: Mapping[str, Any]) -> Kind:
-    """What a checkpoint is of: its position has that kind's name for it."""
+    """The kind of work that a checkpoint is of, which is a key of its position."""
     return next(kind for kind in UNITS if kind in position)
 
 
 def came_of(position: Mapping[str, Any], description: Mapping[str, Any]) -> bool:
-    """Whether a model has what a checkpoint was on the way to."""
+    """Whether a model contains the result of the work that a checkpoint is of."""
     kind = kind_of(position)
     made = (*description.get("taught", ()), *description.get("changes", ()))
     return any(entry.get(kind) == position[kind] for entry in made)

@@ -62,7 +62,7 @@ def overview(path: str | Path) -> dict[str, Any]:
 
 
 def encoder_name(config: RunConfig) -> str | None:
-    """The preset an encoder was made by, or what a pretrained one was asked for as; None for a shape of its own."""
+    """The preset of an encoder, or the name that a pretrained one was given by; None for a custom shape."""
     if config.encoder.kind == "pretrained":
         return config.encoder.weights
     shape = {f"encoder.{name}": getattr(config.encoder, name) for name in ("width", "heads", "blocks")}

@@ -33,7 +33,7 @@ class Photos:
 
     @cached_property
     def digest(self) -> str:
-        """What tells these pixels and their classes from all others."""
+        """A hash of these pixels and their classes."""
         found = hashlib.sha256(json.dumps(self.labels).encode())
         found.update(self.pixels.numpy().data)
         return found.hexdigest()
@@ -47,9 +47,9 @@ class Photos:
         skip_unreadable: bool,
         watch: Callable[[int], None] = lambda _: None,
     ) -> "Photos":
-        """All that can be read; the others are a reason to stop, unless they are to be skipped.
+        """Decode all files; those that cannot be read raise an error, unless they are to be skipped.
 
-        `watch` is told how many are done.
+        `watch` is called with the number of files done.
         """
 
         def read(file: Path) -> Tensor | str:
@@ -97,7 +97,7 @@ def refusal(unreadable: Sequence[str], total: int) -> str:
 
 
 def left_out(unreadable: Sequence[str]) -> str:
-    """The same where a lesson or a test goes on without them."""
+    """A note on unreadable photos that a lesson or a test leaves out."""
     photos = f"{len(unreadable)} photo{'s' * (len(unreadable) != 1)}"
     return f"left out, as they cannot be read: {photos} ({some(unreadable)})"
 

@@ -1,4 +1,4 @@
-"""What a lesson would be, without learning it: nothing is written, and a few photos tell how long it would take."""
+"""A dry run of a lesson: nothing is written, and its duration is estimated from a few photos."""
 
 import time
 from collections import Counter
@@ -14,7 +14,7 @@ from gcab.classifier.teaching import HELD_OUT, Wishes, files_of, new_learner, re
 from gcab.config import RunConfig
 from gcab.sizes import Size
 
-TRIED = 8  # photos of each class that tell how long all would take
+TRIED = 8  # photos of each class in the lesson that is timed
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def plan(model: str | Path, photos: str | Path, **wishes: Unpack[Wishes]) -> Pla
 def estimate(
     learner: ContinualClassifier, config: RunConfig, material: Material, patience: int | None
 ) -> tuple[Lesson, float]:
-    """A lesson of a few photos, and the seconds that all would take; beside what each photo costs, some are fixed."""
+    """A lesson of a few photos, and the estimated seconds of the whole: a fixed part, and one for each photo."""
     times, trials = list[float](), list[Lesson]()
     for count in (1, TRIED):
         some = replace(material, train=material.train.some_of_each(count))

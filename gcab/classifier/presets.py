@@ -85,7 +85,7 @@ def patch_for(size: Size) -> int:
 
 
 def settings_for(config: RunConfig) -> dict[str, Any]:
-    """What `first_config` needs beside the method, the size and the seed to give the same configuration again."""
+    """The settings with which `first_config` gives this configuration again, beside method, size and seed."""
     usual = first_config(config.method, "tiny", "plain", None, config.seed, {}, USUAL_SIZE)
     before = {key: value for key, _, value in leaves(usual)}
     groups = ("encoder.", "training.", "augment.", "options.")
@@ -128,17 +128,17 @@ def is_pretrained(encoder: str) -> bool:
 
 
 def usual_method(encoder: str) -> str:
-    """What suits an encoder where no method is named: one that never learns needs no more than what lies behind it."""
+    """The default method for an encoder: a pretrained one is not trained, so it needs a classifier only."""
     return "frozen" if is_pretrained(encoder) else "gcab"
 
 
 def own_size(encoder: str) -> int | None:
-    """Pixels a side that a pretrained encoder's images are brought to; None for an encoder without such a wish."""
+    """Pixels a side that a pretrained encoder's images are resized to; None for any other encoder."""
     return max(SMALLEST, min(LARGEST, describe(encoder).resize)) if is_pretrained(encoder) else None
 
 
 def encoder_settings(encoder: str, method: str) -> dict[str, Any]:
-    """Those of a preset, or of a pretrained encoder, which has no drift that a method could undo."""
+    """The settings of a preset, or of a pretrained encoder, which has no drift that a method could undo."""
     if not is_pretrained(encoder):
         return chosen("encoder", encoder, ENCODERS)
     still = {"options.drift": "frozen"} if hasattr(method_named(method).Options(), "drift") else {}
@@ -163,7 +163,7 @@ def chosen(kind: str, name: str, table: Mapping[str, Settings]) -> dict[str, Any
 
 
 def refuse_derived(settings: Settings) -> None:
-    """Two settings follow from the size of the images."""
+    """Raise an error for settings that follow from the size of the images."""
     for key in ("scenario.image_size", "encoder.patch"):
         if key in settings:
             raise GcabError(f"{key} follows from image_size here: give that instead.")

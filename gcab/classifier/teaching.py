@@ -1,4 +1,4 @@
-"""From a folder of photos to the next generation of a model folder; killed at any moment, it goes on where it was.
+"""From a folder of photos to the next generation of a model folder; resumable after a kill at any moment.
 
 from gcab import teach
 teach("birds.gcab", "photos/week1")    # a subfolder per class; creates the model
@@ -16,7 +16,7 @@ from gcab.classifier.audit import keeping, stored_images
 from gcab.classifier.forecast import losses
 from gcab.classifier.housekeeping import place_of
 from gcab.classifier.learner import ContinualClassifier, Taught
-from gcab.classifier.logits import Said, said_held_out
+from gcab.classifier.logits import HeldOutLogits, held_out_logits
 from gcab.classifier.mirrors import told_of_mirrors
 from gcab.classifier.model_folder import ModelFolder, require_steps
 from gcab.classifier.overview import encoder_name
@@ -35,15 +35,15 @@ from gcab.sizes import Size
 from gcab.training.trainer import DivergedError, Epoch
 
 HELD_OUT = 0.2
-READ = 250  # photos after which it is told how many there are
-TOLD = 50  # times at most, how far a long end of a lesson is
+READ = 250  # photos read per progress event
+TOLD = 50  # progress events of a long end of a lesson, at most
 
 # {"event": "reading" | "start" | "note" | "epoch" | "ending" | "done", ...}, as `gcab learn --progress json` prints it
 Event = dict[str, Any]
 
 
 class Wishes(TypedDict, total=False):
-    """What may be asked for; left out or None: as the model learned before, or for a new model as it says here."""
+    """Options of a lesson; left out or None: as the model learned before, or for a new model as the comment says."""
 
     method: str | None  # gcab; with a pretrained encoder frozen
     encoder: str | None  # tiny; or a pretrained one: a folder, an ONNX file or a name
@@ -63,7 +63,7 @@ class Wishes(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Result:
-    """What a lesson led to."""
+    """The result of a lesson."""
 
     generation: int
     classes: tuple[str, ...]  # the new ones; those of which there were more photos are in `taught.again`
@@ -118,7 +118,7 @@ def teach(
 
 
 def tell_reading(done: int, photos: int, progress: Callable[[Event], object]) -> None:
-    """Say now and then how many photos are read: a hundred thousand take minutes."""
+    """Report progress of reading photos, every `READ` of them."""
     if done % READ == 0:
         progress({"event": "reading", "done": done, "photos": photos})
 
@@ -145,7 +145,7 @@ def new_learner(files: Sequence[Path], wishes: Wishes) -> ContinualClassifier:
 
 
 def stored_learner(place: Path, wishes: Wishes) -> ContinualClassifier:
-    """The model of a folder, set to learn as is wished."""
+    """The model of a folder, configured by the options of a lesson."""
     learner = ContinualClassifier.load(place, wishes.get("device", "auto"))
     method, encoder = wishes.get("method"), wishes.get("encoder")
     if method not in (None, learner.config.method):
@@ -209,8 +209,8 @@ class Teaching:
         classes, give_up = [*self.lesson.material.classes.values()], wishes.get("give_up", False)
         self.work = Unfinished(folder, "lesson", facts, classes, self.note, give_up, checkpoint_seconds)
         self.first_epoch: tuple[int, float] | None = None  # (epochs done, time) since when the speed is measured
-        self.ending_seconds = 0.0  # from the last epoch to the end, at a guess
-        self.last_epoch, self.told = time.monotonic(), 0  # when it ended, and how often the end was spoken of since
+        self.ending_seconds = 0.0  # estimated, from the last epoch to the end
+        self.last_epoch, self.told = time.monotonic(), 0  # when it ended, and the progress events since
 
     def learn(self) -> Result:
         """Train, measure, write the next generation."""
@@ -222,22 +222,22 @@ class Teaching:
                 self.work.save(self.lesson.position(), self.lesson.state())
             self.lesson.run(self.after_epoch, self.ending)
         except DivergedError as problem:
-            self.folder.discard_work()  # to continue it would lead here again
+            self.folder.discard_work()  # to resume it would lead here again
             raise GcabError(f"{problem.where}: the model is as it was before; {problem.advice}") from problem
         said = self.learner.adopt(self.lesson, self.work.seconds(), self.work.name, self.work.facts["photos"])
         return self.done(self.learner, self.folder.write(self.learner.save), said)
 
     def ended(self) -> Result | None:
-        """What this lesson led to, if the folder's current model is what came of it."""
+        """The result of this lesson, if the folder's current model contains it already."""
         learner = ContinualClassifier.load(self.folder.path, "cpu")
         if learner.taught[-1].lesson != self.work.name:
             return None
         self.note("these photos are learned already, with these settings: nothing is left to do")
         held_out = self.lesson.material.held_out
-        said = None if held_out is None else said_held_out(learner.method, held_out, learner.device)
+        said = None if held_out is None else held_out_logits(learner.method, held_out, learner.device)
         return self.done(learner, learner.generation or 0, said)
 
-    def done(self, learner: ContinualClassifier, generation: int, said: Said | None) -> Result:
+    def done(self, learner: ContinualClassifier, generation: int, said: HeldOutLogits | None) -> Result:
         if images := stored_images(learner.method):
             self.note(keeping(learner.config.method, images, learner.method.image_bytes()))
         last, *before = reversed(learner.taught)
@@ -252,12 +252,12 @@ class Teaching:
         verdict = learner.method.verdict()
         return Result(generation, self.lesson.material.task.names, last, error, self.skipped, unsure, verdict)
 
-    def unsure(self, learner: ContinualClassifier, said: Said) -> tuple[Unsure, ...]:
+    def unsure(self, learner: ContinualClassifier, said: HeldOutLogits) -> tuple[Unsure, ...]:
         """The photos of this lesson that the model is least sure of, among those it was tested with."""
         return least_sure(learner, [str(self.files[place]) for place in self.lesson.material.places], *said)
 
     def announce(self) -> None:
-        """Say what is about to happen and how long it will take."""
+        """Report what is about to happen and how long it will take."""
         lesson, material, held_out = self.lesson, self.lesson.material, self.lesson.material.held_out
         if self.skipped:
             self.note(left_out(self.skipped))
@@ -313,7 +313,7 @@ class Teaching:
             self.work.save(self.lesson.position(), self.lesson.state())
 
     def ending(self, share: float) -> None:
-        """Say now and then how far the work after the last epoch is."""
+        """Report progress of the work after the last epoch, at most `TOLD` times."""
         if share * TOLD >= self.told + 1:
             self.told = int(share * TOLD)
             left = (time.monotonic() - self.last_epoch) * (1 - share) / share

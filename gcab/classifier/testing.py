@@ -1,4 +1,4 @@
-"""What a model is worth on labelled photos: how often it is right, what it confuses, whether its confidence holds."""
+"""Evaluation of a model on labelled photos: accuracy, confusion and calibration."""
 
 import os
 from collections import Counter
@@ -24,18 +24,18 @@ BATCH = 64
 
 @dataclass
 class Seen:
-    """What the model says about the photos that could be read."""
+    """The predictions for the photos that could be read."""
 
     files: list[str] = field(default_factory=list)
     labels: list[int] = field(default_factory=list)  # -1 for a class that the model does not know
     logits: list[Tensor] = field(default_factory=list)
-    parts: dict[str, list[Tensor]] = field(default_factory=dict)  # what each part of the method answers alone
+    parts: dict[str, list[Tensor]] = field(default_factory=dict)  # predictions of each part of the method alone
 
 
 def measure(
     model: Classifier, files: Sequence[Path], names: Sequence[str], watch: Callable[[float], None] = lambda _: None
 ) -> dict[str, Any]:
-    """All that labelled photos tell about a model, as JSON writes it; photos of unknown classes measure `unknown`."""
+    """All results on labelled photos, as JSON writes them; photos of unknown classes measure `unknown`."""
     places = {name: place_of(name, model.classes) for name in set(names)}
     if all(place is None for place in places.values()):
         known = ", ".join(map(str, model.classes[:5]))
@@ -63,7 +63,7 @@ Part = list[tuple[Path, str, Tensor]]
 
 
 def batches(files: Sequence[Path], names: Sequence[str], size: Size, skipped: list[str]) -> Iterator[tuple[int, Part]]:
-    """Photos as bytes, a few at a time, with how many are done; a sentence for each that cannot be read is noted."""
+    """Batches of decoded photos, with the number done; an error message for each unreadable one goes to `skipped`."""
 
     def read(file: Path) -> Tensor | str:
         try:
@@ -82,7 +82,7 @@ def batches(files: Sequence[Path], names: Sequence[str], size: Size, skipped: li
 
 @torch.inference_mode()
 def look(model: Classifier, part: Part, places: dict[str, int | None], seen: Seen) -> None:
-    """What the model and each of its parts say about some photos."""
+    """Predict some photos with the model and with each of its parts."""
     pixels, method = torch.stack([image for _, _, image in part]), model.method
     seen.files += [str(file) for file, _, _ in part]
     seen.labels += [-1 if (place := places[name]) is None else place for _, name, _ in part]
@@ -116,7 +116,7 @@ def known_photos(model: Classifier, logits: Tensor, labels: Tensor) -> dict[str,
 
 
 def per_class(name: str, counts: Tensor, place: int) -> dict[str, Any]:
-    """How often a class is recognised, and what it is taken for most often else."""
+    """A class's accuracy, and the class that it is most often confused with."""
     row = counts[place]
     wrong = row.clone()
     wrong[place] = 0
@@ -131,7 +131,7 @@ def per_class(name: str, counts: Tensor, place: int) -> dict[str, Any]:
 
 
 def share(answers: Tensor, labels: Tensor, among: range | None = None) -> float | None:
-    """Per cent of photos named right, of all or of some classes; None where there are none."""
+    """Accuracy in per cent, on all photos or those of some classes; None where there are none."""
     chosen = torch.ones_like(labels, dtype=torch.bool)
     if among is not None:
         chosen = (labels >= among.start) & (labels < among.stop)
@@ -147,7 +147,7 @@ def unsure(model: Classifier, seen: Seen, logits: Tensor, own: Tensor) -> list[d
 
 
 def unknown_photos(model: Classifier, logits: Tensor, own: Tensor) -> dict[str, Any] | None:
-    """How well `unknown` tells photos of other classes; None where there are none, or the model gives no score."""
+    """How well `unknown` detects photos of other classes; None where there are none, or the model has no score."""
     if own.all() or not model.calibration.tells_unknown:
         return None
     score = model.calibration.unknown(logits)
@@ -160,7 +160,7 @@ def unknown_photos(model: Classifier, logits: Tensor, own: Tensor) -> dict[str, 
 
 
 def auroc(higher: Tensor, lower: Tensor) -> float:
-    """How often a value of the first is above one of the second, ties by half: 0.5 is chance."""
+    """Area under the ROC curve: how often a value of the first is above one of the second, ties by half."""
     ordered = lower.double().sort().values
     below = torch.searchsorted(ordered, higher.double())
     up_to = torch.searchsorted(ordered, higher.double(), right=True)

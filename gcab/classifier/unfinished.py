@@ -1,4 +1,4 @@
-"""Work that takes long, a lesson or a distillation: killed at any moment, the same command goes on where it was."""
+"""Checkpoints of a lesson or a distillation: after a kill at any moment, the same command resumes it."""
 
 import hashlib
 import json
@@ -13,17 +13,17 @@ from gcab.classifier.model_folder import UNITS, Kind, ModelFolder, came_of, kind
 from gcab.config import RunConfig, leaves
 from gcab.errors import GcabError
 from gcab.runs.checkpoint import Checkpoint, CheckpointStore
-from gcab.runs.model import beside, read_description
+from gcab.runs.model import hidden_sibling, read_description
 from gcab.version import VERSION
 
 CHECKPOINT_SECONDS = 10.0
 WORDS = {"photos": "other photos", "model": "the model has changed since"}  # of facts that are checksums
 
-Note = Callable[[str], object]  # is told what a person should know
+Note = Callable[[str], object]  # callback for messages to the user
 
 
 def facts_of(photos: str, model: str | None, config: RunConfig) -> dict[str, str | None]:
-    """All that makes work what it is: pixels and their classes, settings, the model before it (by its digest)."""
+    """What identifies a piece of work: pixels and their classes, settings, the model before it (by its digest)."""
     return {
         "gcab": VERSION,
         "photos": photos,
@@ -33,7 +33,7 @@ def facts_of(photos: str, model: str | None, config: RunConfig) -> dict[str, str
 
 
 class Unfinished:
-    """The checkpoints of one piece of work, told from every other by its facts; its folder must be locked."""
+    """The checkpoints of one piece of work, identified by its facts; its folder must be locked."""
 
     def __init__(
         self,
@@ -54,16 +54,16 @@ class Unfinished:
         self.seconds_before = 0.0
 
     def seconds(self) -> float:
-        """That it has taken so far, by all processes together."""
+        """Seconds that it has taken so far, in all processes together."""
         return self.seconds_before + time.monotonic() - self.started
 
     @property
     def is_due(self) -> bool:
-        """Whether the last checkpoint is a while ago."""
+        """Whether it is time for another checkpoint."""
         return time.monotonic() - self.saved_at >= self.checkpoint_seconds
 
     def save(self, position: Mapping[str, Any], state: dict[str, Any]) -> None:
-        """A checkpoint from which the same work goes on, bit for bit."""
+        """Write a checkpoint from which the same work resumes, bit for bit."""
         known = {"facts": self.facts, "classes": list(self.classes), "seconds": self.seconds()}
         self.checkpoints.save({self.kind: self.name, **known, **position}, state)
         self.saved_at = time.monotonic()
@@ -95,20 +95,20 @@ class Unfinished:
         return None
 
     def differences(self, before: Mapping[str, str | None]) -> str:
-        """What is not as it was in other work, in words."""
+        """The facts in which other work differs, in words."""
         changed = [key for key, value in self.facts.items() if key in before and before[key] != value]
         said = [WORDS.get(key, f"{key} is {self.facts[key]}, was {before[key]}") for key in changed]
         return "; ".join(said) or "that one is of an earlier version"
 
 
 def place_beside(folder: Path) -> ModelFolder:
-    """Where work keeps its checkpoint whose model goes to a folder of its own: hidden, as that may not be there yet."""
-    return ModelFolder(beside(folder.resolve(), "work"))
+    """The hidden folder for the checkpoint of work whose model goes to a folder that may not exist yet."""
+    return ModelFolder(hidden_sibling(folder.resolve(), "work"))
 
 
 @contextmanager
 def workplace(folder: Path) -> Iterator[ModelFolder]:
-    """A context manager for this place, locked; at the end of the work it goes, and where there is nothing in it."""
+    """A context manager for this place, locked; it is removed at the end of the work, or if it is empty."""
     place = place_beside(folder)
     with place.locked():
         try:

@@ -23,7 +23,7 @@ class Unsure:
 def least_sure(
     model: Classifier, files: Sequence[str], logits: Tensor, labels: Tensor, shown: int = SHOWN
 ) -> tuple[Unsure, ...]:
-    """Those whose own class has the least probability, but none that the model is more sure of than not."""
+    """Photos whose own class has the least probability, without those that are predicted with more than a half."""
     probabilities = model.calibration.probabilities(logits)
     own = probabilities.gather(1, labels[:, None])[:, 0]
     names = [str(name) for name in model.classes]

@@ -33,7 +33,7 @@ def audit_verb(verb: argparse.Namespace, console: Console) -> None:
 
 
 def show_audit(found: "Audit", console: Console) -> None:
-    """An audit for people: every tensor, then what they are in all."""
+    """Print an audit: every tensor, then the totals."""
     from rich.table import Table
 
     from gcab.classifier.audit import FEW

@@ -1,4 +1,4 @@
-"""The command line of: completion; what the shells are told is read from the parser itself."""
+"""The command line of: completion; the shells' completions are generated from the parser itself."""
 
 import argparse
 import shlex

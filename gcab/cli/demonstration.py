@@ -1,4 +1,4 @@
-"""`gcab demo`: GCAB beside what it has to beat, on data that comes with scikit-learn, in about a minute on a laptop."""
+"""`gcab demo`: GCAB and its baselines, on data that comes with scikit-learn, in about a minute on a laptop."""
 
 import subprocess
 import sys
@@ -65,7 +65,7 @@ def verdict(runs: Mapping[str, RunFolder]) -> str:
 
 @contextmanager
 def training_beside(method: str, root: Path, seed: int) -> Iterator[None]:
-    """Train another method in a process of its own meanwhile, and wait for it at the end."""
+    """Context manager that trains another method in a subprocess and waits for it at the end."""
     command = ["train", SCENARIO, "--method", method, "--seed", str(seed), "--runs", str(root), "--device", "cpu"]
     process = subprocess.Popen(
         [sys.executable, "-m", "gcab", *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True

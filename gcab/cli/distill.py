@@ -67,7 +67,7 @@ def distill_verb(verb: argparse.Namespace, console: Console) -> None:
 
 
 def of_run(verb: argparse.Namespace, data: Path | None, console: Console) -> None:
-    """A table of both models and of what their heads reach alone, and where the new one is."""
+    """Distill a run's model; print a table of both models, what their heads reach alone, and where the new one is."""
     from rich.table import Table
 
     from gcab.classifier.distillation import METHOD, departure, distill_run, percent
@@ -115,7 +115,7 @@ def accuracies(measured: dict[str, Any]) -> tuple[str, str]:
 
 
 def of_model(verb: argparse.Namespace, photos: Path | None, console: Console) -> None:
-    """The next generation, or a folder of its own."""
+    """Distill a model in use into its next generation, or into a folder of its own."""
     from gcab.classifier.model_folder import ModelFolder
 
     settings = settings_of(verb.set)

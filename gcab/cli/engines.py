@@ -1,4 +1,4 @@
-"""The arguments that say where the runs of a command are run."""
+"""The arguments that choose where the runs of a command are executed: this machine, Ray or Slurm."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ RAY, SLURM = "ray", "slurm"
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
-    """Where runs are run, and how many at a time."""
+    """Add the options for where runs are executed, and how many at a time."""
     parser.add_argument(
         "--at-once",
         type=int,
@@ -53,7 +53,7 @@ def elsewhere(verb: argparse.Namespace) -> bool:
 
 
 def engine_of(verb: argparse.Namespace) -> "Engine":
-    """What the arguments name; nothing is connected or started."""
+    """The engine that the arguments name; nothing is connected or started."""
     from gcab.fleet.processes import Processes
     from gcab.fleet.ray_cluster import RayCluster
     from gcab.fleet.slurm import Slurm

@@ -95,7 +95,7 @@ def figure_verb(verb: argparse.Namespace, console: Console) -> None:
 
 
 def on_encoder(name: str, encoder: str) -> str:
-    """The figure of the same rows on another encoder, which some have."""
+    """The name of the figure with the same rows on another encoder, which some have."""
     from gcab.paper.recipes import RECIPES
 
     if (other := f"{name}-{encoder}") not in RECIPES:
@@ -104,7 +104,7 @@ def on_encoder(name: str, encoder: str) -> str:
 
 
 def given_runs(verb: argparse.Namespace) -> "list[RunFolder]":
-    """Those on the command line; models that are there are timed where the figure is about time."""
+    """The runs on the command line; their models are timed where the figure is about time."""
     from gcab.paper.recipes import RECIPES
     from gcab.report.logs import read_runs
 
@@ -124,7 +124,7 @@ def given_runs(verb: argparse.Namespace) -> "list[RunFolder]":
 
 
 def made_runs(verb: argparse.Namespace, console: Console) -> "list[RunFolder] | None":
-    """The recipe's finished runs, once those asked for are; None where it was only asked what would be run."""
+    """The recipe's finished runs, after those asked for are run; None for a dry run."""
     from gcab.paper.jobs import chosen, of_methods, plan, run_jobs, say
     from gcab.paper.recipes import RECIPES
     from gcab.parallel.devices import choose_device
@@ -157,7 +157,7 @@ def made_runs(verb: argparse.Namespace, console: Console) -> "list[RunFolder] | 
 
 
 def own_folder(name: str, runs: "Sequence[RunFolder]") -> Path:
-    """Where a figure is written unless told; a figure that is there may be extended or drawn again, but not lost."""
+    """A figure's default folder; a figure that is there may be extended or drawn again, but not overwritten."""
     from gcab.paper.publishing import default_folder
     from gcab.paper.store import usual_name
     from gcab.runs.finding import runs_below

@@ -30,7 +30,7 @@ def info_verb(verb: argparse.Namespace, console: Console) -> None:
 
 
 def show_overview(facts: dict[str, Any], console: Console) -> None:
-    """Facts for people."""
+    """Print an overview."""
     from gcab.classifier.audit import keeping
     from gcab.classifier.calibration import FEWEST
     from gcab.classifier.model_folder import UNITS

@@ -167,7 +167,7 @@ def learn_verb(verb: argparse.Namespace, console: Console) -> None:
 
 
 def show_plan(found: "Plan", as_json: bool, console: Console) -> None:
-    """What a lesson would be."""
+    """Print what a lesson would do."""
     from gcab.cli.lesson_display import duration, print_json, subjects
 
     if as_json:

@@ -1,4 +1,4 @@
-"""What a person sees while a model learns: a bar in a terminal, plain lines elsewhere, or JSON for programs."""
+"""Progress of a lesson: a bar in a terminal, plain lines elsewhere, or JSON for programs."""
 
 import json
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ class LessonDisplay(Display):
             self.say(f"{where}  {state}")
 
     def ending(self, event: dict[str, Any]) -> None:
-        """The bar begins anew for what comes after the last epoch, or for all where there are no epochs."""
+        """Restart the bar for the work after the last epoch, or for all of it where there are no epochs."""
         where, state = f"{self.title}  {self.work}", f"{duration(event['seconds_left'])} left"
         self.progress.update(self.bar, total=1.0, completed=event["share"], description=escape(where), state=state)
         if self.line_is_due():
@@ -76,12 +76,12 @@ def print_json(console: Console, value: Any, indent: int | None = None) -> None:
 
 
 def subjects(new: Sequence[str], again: Sequence[str]) -> str:
-    """What a lesson is about: new classes, and those known before."""
+    """The classes of a lesson in words: new ones, and those known before."""
     return " and ".join([*([", ".join(new)] if new else []), *([f"more of {', '.join(again)}"] if again else [])])
 
 
 def duration(seconds: float) -> str:
-    """Time as a person would say it."""
+    """A duration in readable units."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     minutes = round(seconds / 60)
@@ -89,7 +89,7 @@ def duration(seconds: float) -> str:
 
 
 def amount(count: int) -> str:
-    """Bytes as a person would say them."""
+    """Bytes in readable units."""
     for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if count >= size:
             return f"{count / size:.1f} {unit}"

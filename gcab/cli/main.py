@@ -63,14 +63,14 @@ class Parser(argparse.ArgumentParser):
         raise GcabError(f"{message} (see '{self.prog} --help').")
 
     def refuse(self, argument: str) -> NoReturn:
-        """For an argument that no option takes."""
+        """The error for an argument that no option takes."""
         if argument.startswith("-"):
             raise unknown("argument", argument, self._option_string_actions)
         self.error(f"there is no use for the argument '{argument}'")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit codes: 0 done, 2 a problem the person can solve, 130 stopped by the person."""
+    """Run the command line; exit codes: 0 done, 2 a problem the user can solve, 130 stopped by the user."""
     console, errors = Console(), Console(stderr=True)
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:

@@ -46,7 +46,7 @@ class Format(ABC):
         self.console.file.flush()
 
     def encodable(self, text: str, otherwise: str) -> str:
-        """As the output can hold it: a file's name may be bytes that are no text."""
+        """Text that the output's encoding can hold: a file's name may be bytes that are no text."""
         return text.encode(self.console.encoding, otherwise).decode(self.console.encoding)
 
 
@@ -150,7 +150,7 @@ def visible(text: str) -> str:
 
 
 def fitted(text: str, width: int, cut: bool, from_left: bool = False) -> str:
-    """Filled up, or cut where it may be: the end of a path and the beginning of a name say most."""
+    """Padded to a width, or truncated if `cut`: the end of a path and the beginning of a name say most."""
     if cell_len(text) <= width or not cut:
         return text + " " * (width - cell_len(text))
     if not from_left:

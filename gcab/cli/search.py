@@ -83,7 +83,7 @@ def search_verb(verb: argparse.Namespace, console: Console) -> None:
 
 
 def run_trials(verb: argparse.Namespace, search: "Search", trials: "list[Trial]", console: Console) -> None:
-    """Whatever is missing, each recorded as it ends."""
+    """Run the missing trials, each recorded as it ends."""
     from dataclasses import replace
 
     from gcab.fleet.dispatch import Work, run_all

@@ -85,12 +85,12 @@ def positive(text: str) -> int:
 
 
 def steps(text: str) -> int:
-    """The type of an argument that may be none."""
+    """The type of an argument that counts something and may be 0."""
     return 0 if text == "0" else positive(text)
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """What every command that trains runs is told."""
+    """Add the options of every command that trains runs."""
     from gcab.profiles import DEFAULT_PROFILE, PROFILES
 
     parser.add_argument("--profile", default=DEFAULT_PROFILE, help=f"{', '.join(PROFILES)} ({DEFAULT_PROFILE})")
@@ -101,20 +101,20 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_keep(parser: argparse.ArgumentParser) -> None:
-    """How far `undo` can go back."""
+    """Add --keep: how far `undo` can go back."""
     meaning = "generations to keep for undo from now on, 0: none (as before, at first 1)"
     parser.add_argument("--keep", type=steps, metavar="N", help=meaning)
 
 
 def add_views(parser: argparse.ArgumentParser) -> None:
-    """How often an image is looked at."""
+    """Add --views: how many views of an image are averaged."""
     meaning = "2: an image and its mirror image decide together, in twice the time (1)"
     parser.add_argument("--views", type=int, choices=(1, 2), default=1, help=meaning)
 
 
 @contextmanager
 def next_generation(path: Path, device: str) -> "Iterator[tuple[ContinualClassifier, ModelFolder]]":
-    """The model of a folder, to be changed within; what it is then becomes the folder's next generation."""
+    """Context manager for a change of a folder's model, which becomes the next generation at the end."""
     require_model(path)
     from gcab.classifier.learner import ContinualClassifier
     from gcab.classifier.model_folder import ModelFolder
@@ -127,7 +127,7 @@ def next_generation(path: Path, device: str) -> "Iterator[tuple[ContinualClassif
 
 
 class AskFor(argparse.Action):
-    """Named kinds of picture files are read by this process and by those it starts."""
+    """Enables picture formats for this process and for those it starts."""
 
     def __call__(self, *given: Any) -> None:
         _, namespace, value, _ = given
@@ -136,13 +136,13 @@ class AskFor(argparse.Action):
 
 
 def add_formats(parser: argparse.ArgumentParser) -> None:
-    """Which kinds of picture files are read beside the usual five."""
+    """Add --formats: picture formats to read beside the usual five."""
     meaning = f"read these too: {', '.join(ON_REQUEST)}; beside JPEG, PNG, WebP, GIF and BMP (environment: {VARIABLE})"
     parser.add_argument("--formats", action=AskFor, metavar="NAMES", help=meaning)
 
 
 def settings_of(texts: Sequence[str], flag: str = "--set", example: str = "training.lr=0.0005") -> dict[str, str]:
-    """KEY=VALUE, several times; the later one wins."""
+    """Parse several KEY=VALUE; the later one wins."""
     settings = {}
     for text in texts:
         key, equals, value = text.partition("=")

@@ -19,12 +19,12 @@ from gcab.data.formats import LONGEST_SIGNATURE, SUFFIXES, kind_of
 from gcab.errors import GcabError
 
 IMAGE_SUFFIXES = frozenset(SUFFIXES)
-SYSTEM_FILES = frozenset(("thumbs.db", "desktop.ini", "__macosx"))  # what systems put beside photos unasked
+SYSTEM_FILES = frozenset(("thumbs.db", "desktop.ini", "__macosx"))  # what operating systems add to folders
 LARGEST_MEMBER = 256 * 2**20  # a zip member that claims more than this is no image
 
 
 class File(Protocol):
-    """What a reader needs of a file, so that a path and a zip member serve alike; str() names it."""
+    """A file that can be read, a path or a zip member; str() names it."""
 
     def open(self, mode: Literal["rb"], /) -> IO[bytes]: ...
 
@@ -44,7 +44,7 @@ class ZipMember:
             raise GcabError(f"{self} claims {self.info.file_size} bytes, too many for one file of a data set.")
         try:
             return io.BytesIO(self.archive.read(self.info))
-        except (EOFError, zipfile.BadZipFile, zlib.error) as problem:  # whose words may be the damaged bytes themselves
+        except (EOFError, zipfile.BadZipFile, zlib.error) as problem:  # whose message may contain the damaged bytes
             raise GcabError(f"{self} is damaged: fetch the archive again.") from problem
         except (OSError, RuntimeError) as problem:
             raise GcabError(f"{self} cannot be read ({problem}): fetch the archive again.") from problem
@@ -75,7 +75,7 @@ def existing_folder(root: Path | None, dataset: str) -> Path:
 
 
 class LeftOut:
-    """Files that are no images, counted and a few of them named, so that nobody misses a photo unawares."""
+    """Files that are skipped as no images: counts them and keeps a few names for a warning."""
 
     def __init__(self, shown: int = 5) -> None:
         self.count, self.shown = 0, shown
@@ -98,7 +98,7 @@ class LeftOut:
 
 
 def looks_like_image(path: Path) -> bool:
-    """By its name, or where that does not tell by how it begins; a file that cannot be opened may well be one."""
+    """Whether suffix or signature are those of an image; a file that cannot be opened counts as one."""
     if path.suffix.lower() in IMAGE_SUFFIXES:
         return True
     try:
@@ -113,7 +113,7 @@ def looks_like_image(path: Path) -> bool:
 def image_files(folder: Path, left_out: LeftOut) -> list[Path]:
     """Every image below a folder in a fixed order; hidden files and those that are no images are noted as left out.
 
-    A folder that cannot be opened is an error: nobody would miss its images.
+    A folder that cannot be opened is an error, as its images would be missing unnoticed.
     """
     found: dict[str, Path] = {}
     for place, inside, names in os.walk(folder, onerror=cannot_open):
@@ -160,13 +160,13 @@ def replacing(target: Path) -> Iterator[Path]:
 
 
 def md5_of(path: Path) -> str:
-    """The sum a published file is known by; it tells damage, it is no protection against an attacker."""
+    """The MD5 checksum of a published file: it detects damage and is no protection against an attacker."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
 def download(url: str, target: Path, md5: str) -> None:
-    """Fetch a published file whole or not at all."""
+    """Download a published file, check its MD5 and write it atomically."""
     from urllib.request import urlopen
 
     by_hand = f"fetch {url} elsewhere and put it in '{target.parent}'"
@@ -203,6 +203,6 @@ def unpack(archive: Path, members: Mapping[str, Path]) -> None:
 
 
 def is_hidden(name: str) -> bool:
-    """What a system puts beside photos and does not show."""
+    """Whether a name is hidden, or a file that an operating system adds to folders."""
     parts = PurePosixPath(name).parts
     return any(part.startswith(".") or part.lower() in SYSTEM_FILES for part in parts)

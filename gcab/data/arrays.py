@@ -1,4 +1,4 @@
-"""Images as people hold them in Python, turned into the bytes everything else works on."""
+"""Images as users have them in Python, converted to the uint8 tensors that everything else works on."""
 
 import math
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ def natural_size(images: Images) -> int:
 
 
 def short_side(image: Any) -> int:
-    """In pixels, of an array, a picture or a file, of which no pixel is decoded."""
+    """Short side in pixels of an array, a PIL image or a file, of which no pixel is decoded."""
     if isinstance(image, str | Path):
         shape: Sequence[int] = image_dimensions(Path(image))
     else:
@@ -60,7 +60,7 @@ def short_side(image: Any) -> int:
 
 
 def suitable_size(side: int) -> int:
-    """The size for images with this short side: of those there are, the nearest in proportion."""
+    """The entry of `SIZES` that is nearest to a short side on a log scale."""
     return min(SIZES, key=lambda size: abs(math.log(size / max(1, side))))
 
 
@@ -97,9 +97,9 @@ def _channels_first(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _levels(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Whole numbers from 0 to 255."""
+    """Integer grey levels from 0 to 255."""
     if array.dtype.kind == "f":
-        if not (array.min() >= 0 and array.max() <= 1):  # also where one is not a number
+        if not (array.min() >= 0 and array.max() <= 1):  # also false for NaN
             raise GcabError("images of floating-point numbers must lie between 0 and 1: divide by their largest value.")
         return np.round(array * 255)
     if array.dtype.kind == "b":

@@ -1,7 +1,7 @@
 """From bytes to the network's input: random crop, flip and RandAugment, batched and on the images' device.
 
 All random numbers are drawn first (`Augment.draw`); the rest (`Augment.apply`) is a pure function of tensors
-with fixed shapes that never waits for the device, so that it can be compiled and recorded as a CUDA graph. The
+with fixed shapes that never synchronises with the device, so that it can be compiled and recorded as a CUDA graph. The
 order is that of the authors' pipeline: crop, flip, RandAugment, normalise.
 """
 
@@ -54,15 +54,15 @@ class Choices(NamedTuple):
 
 
 class Augment:
-    """The training images' way into the network: another view of each image at every call."""
+    """Random augmentation and normalisation of training images, different at every call."""
 
-    compiled = ("crop", "change", "normalise")  # one by one: the layers share a form
+    compiled = ("crop", "change", "normalise")  # separately, so that layers share a compiled graph
 
     def __init__(self, config: AugmentConfig, mean: Channels, std: Channels) -> None:
         self.config, self.mean, self.std = config, mean, std
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Turn bytes (B, 3, H, W) into normalised float32 where they are; the generator is where doubles can be."""
+        """Uint8 images (B, 3, H, W), augmented and normalised, on their device; the generator's must have float64."""
         batch, _, height, width = images.shape
         choices = self.draw(batch, height, width, generator)
         return at(self.apply(at(images, in_double(images.device)), choices), images.device)
@@ -95,7 +95,7 @@ class Augment:
         return self.normalise(images)
 
     def mix(self, images: Tensor, labels: Tensor, generator: torch.Generator) -> tuple[Tensor, Mixed | None]:
-        """Augmented images, mixed with each other where that is asked for."""
+        """CutMix of augmented images, if the configuration asks for it."""
         if self.config.cutmix == 0:
             return images, None
         return mix(images, labels, self.draw_boxes(len(images), generator))
@@ -121,7 +121,7 @@ def normalise(images: Tensor, mean: Channels, std: Channels) -> Tensor:
 
 
 def denormalise(images: Tensor, mean: Channels, std: Channels) -> Tensor:
-    """What `normalise` undone gives: whole numbers from 0 to 255, as float32."""
+    """Inverse of `normalise`: integers from 0 to 255, as float32."""
     return ((images.float() * per_channel(std, images) + per_channel(mean, images)) * 255).round().clamp(0, 255)
 
 
@@ -137,7 +137,7 @@ def _same_for_all(batch: int, values: tuple[int, ...], like: Tensor) -> Tensor:
 def _draw_resized_box(batch: int, height: int, width: int, generator: torch.Generator) -> Tensor:
     """Pick 8 to 100 % of the area: the first try of ten that fits, else all of it.
 
-    Its ratio is 3:4 to 4:3 of the image's own, which it is stretched to: what is tested is not stretched.
+    Its aspect ratio is 3:4 to 4:3 times the image's own, to which it is stretched; test images are not stretched.
     """
     tries, ratios = 10, (3 / 4, 4 / 3)
     draws = torch.rand(4, batch, tries, generator=generator, device=generator.device).double()

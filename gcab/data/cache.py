@@ -1,8 +1,8 @@
-"""Images decoded once: a file of plain bytes that later runs map to memory, and a journal of its blocks beside it.
+"""A cache of decoded images: a file of raw pixels that later runs memory-map, and a journal of block checksums.
 
-A block counts only once the journal has its checksum, so a run that was killed goes on with the block it was at, and a
-block that is damaged is decoded again, alone. The file gets its final name when it is whole. Its name says the split,
-the size and the list of files with their sizes and times: other images or another size make another cache.
+A block counts only once the journal has its checksum, so a run that was killed resumes at the block it was at, and a
+damaged block is decoded again, alone. The file gets its final name when it is complete. The name contains the split,
+the size and a hash of the list of files with their sizes and times: other images or sizes make another cache.
 """
 
 import errno
@@ -37,7 +37,7 @@ FOLDER = ".gcab-cache"
 ELSEWHERE = "GCAB_CACHE"  # environment variable: a folder to use instead of the one beside the data
 BLOCK = 8 * 2**20  # bytes, about
 IN_MEMORY = 4 * 2**30  # bytes that are decoded at every start where there is no place for a cache
-CHECKING = 0.75  # seconds of checking at every start, about 2 GB that are in memory; without limit if it was touched
+CHECKING = 0.75  # seconds of checking at every start, for about 2 GB of page cache; no limit if the file was modified
 
 watching: ContextVar[Progress | None] = ContextVar("watching", default=None)
 
@@ -79,7 +79,7 @@ def decoded(files: Sequence[File], size: Size, name: str, root: Path) -> Tensor:
 
 
 def fingerprint(stamps: Iterable[str]) -> str:
-    """Names the images of a cache: other files, sizes or times make another one."""
+    """A hash that names a cache: other files, sizes or times make another one."""
     digest = hashlib.sha256(FORMAT.encode())
     for stamp in stamps:
         digest.update(f"{stamp}\n".encode(errors="surrogateescape"))
@@ -87,7 +87,7 @@ def fingerprint(stamps: Iterable[str]) -> str:
 
 
 def stamps(root: Path, files: Sequence[Path]) -> Iterator[str]:
-    """What tells each of these files from another of its name."""
+    """Name, size and modification time of each file."""
     for file in files:
         about = file.stat()
         name = file.relative_to(root) if file.is_relative_to(root) else file
@@ -106,7 +106,7 @@ class Cache:
         self.blocks = [range(first, min(first + per_block, count)) for first in range(0, count, per_block)]
 
     def mapped(self) -> Tensor:
-        """Copy on write: torch wants writable memory, the file stays as it is."""
+        """Memory-map the file copy-on-write, as torch wants writable memory."""
         return torch.from_numpy(np.memmap(self.images, np.uint8, "c", shape=self.shape))
 
     def has_room(self) -> bool:
@@ -142,7 +142,7 @@ class Cache:
         return sums, int(times[-1]) if times else -1
 
     def sound(self, file: Path, records: dict[int, int], numbers: Sequence[int], until: float = math.inf) -> set[int]:
-        """Which of these blocks are what the journal says; those that are not reached in time are taken to be."""
+        """Which of these blocks match their checksums; those that are not checked in time count as matching."""
         if not file.is_file() or file.stat().st_size > self.bytes:
             return set()
         with file.open("rb") as stream:
@@ -153,20 +153,20 @@ class Cache:
                 block = self.blocks[number]
                 content = os.pread(
                     stream.fileno(), len(block) * self.image_bytes, self.image_bytes * block.start
-                )  # read, not mapped: a file that shrinks ends no process
+                )  # read, as a mapped file that shrinks would kill the process
                 return len(content) == len(block) * self.image_bytes and zlib.crc32(content) == records[number]
 
             with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
                 return {number for number, good in zip(numbers, pool.map(is_sound, numbers), strict=True) if good}
 
     def fill(self, files: Sequence[File]) -> None:
-        """Decode what is missing or damaged; another gcab at the same work is waited for."""
+        """Decode missing or damaged blocks, under an advisory lock so that only one process does."""
         try:
             with self.journal.open("a+b") as journal:
                 with suppress(OSError):  # of file systems without locks: both would write the same
                     fcntl.flock(journal, fcntl.LOCK_EX)
                 if self.is_whole(thorough=True):
-                    return  # that other one has made it, and may have it open
+                    return  # another process has made it, and may have it open
                 if self.images.exists():
                     self.images.rename(self.part)
                 self._decode(files, journal.fileno())
@@ -194,7 +194,7 @@ class Cache:
         os.write(journal, f"\n{line}\n".encode())  # whatever a killed process left half-written ends here
 
     def _refuse(self, problem: OSError) -> None:
-        """The sentence for a disk that takes no more."""
+        """Raise the error for a disk that cannot take the cache."""
         full = problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         reason = "the disk is full" if full else problem.strerror or str(problem)
         raise GcabError(

@@ -1,4 +1,4 @@
-"""The published Python form of the CIFAR data sets, read without running anything that a file names."""
+"""The published Python form of the CIFAR data sets, unpickled without calling anything that a file names."""
 
 import hashlib
 import io
@@ -105,7 +105,7 @@ def image_set(
     size: Size,
     complaint: str,
 ) -> ImageSet:
-    """The images of some tables (n, 3072), channels first, at a size; `complaint` begins the sentence that refuses."""
+    """The images of some tables (n, 3072), channels first, at a size; `complaint` begins the error message."""
     try:
         pixels = np.concatenate([batch[b"data"].pixels for batch in batches]).reshape(-1, 3, 32, 32)
         labels = torch.tensor([label for batch in batches for label in batch[labels_in]], dtype=torch.int64)

@@ -1,6 +1,6 @@
-"""From picture files of any size and kind to colour bytes of one size, with a clear sentence for every bad file.
+"""From picture files of any size and kind to RGB bytes of one size, with a clear error for every bad file.
 
-What happens to a picture on its way stands in `gcab.data.pictures`.
+How a picture is converted is described in `gcab.data.pictures`.
 """
 
 import os
@@ -23,7 +23,7 @@ from gcab.data.pictures import TURNS, brought_to, damaged, enough_for, examine, 
 from gcab.errors import GcabError
 from gcab.sizes import Size, covered, sides
 
-BOUNDS = Bounds()  # of a person's own files
+BOUNDS = Bounds()  # of a user's own files
 
 Progress = Callable[[int, int], None]  # (done, total)
 
@@ -70,7 +70,7 @@ def decode_many(files: Sequence[File], size: Size, progress: Progress | None = N
 
 
 def decode_into(images: Tensor, files: Sequence[File], progress: Progress | None = None) -> None:
-    """Fill a tensor that may be a file mapped to memory, since ImageNet does not fit in it."""
+    """Decode into a tensor, which may be memory-mapped, as ImageNet does not fit into memory."""
 
     height, width = images.shape[2:]
 
@@ -102,7 +102,7 @@ def resized(images: Tensor, size: Size) -> Tensor:
 
 
 def _content(source: Path | IO[bytes], name: str | None) -> tuple[bytes, str]:
-    """A file's bytes, no more than are ever decoded, and how to call it."""
+    """A file's bytes, no more than are ever decoded, and its name in messages."""
     label = name or (str(source) if isinstance(source, Path) else "the image")
     if not isinstance(source, Path):
         return source.read(BOUNDS.file_bytes + 1), label
@@ -114,7 +114,7 @@ def _content(source: Path | IO[bytes], name: str | None) -> tuple[bytes, str]:
 
 
 def _opened(file: File) -> IO[bytes]:
-    """Nothing is opened that may never give a byte, such as a pipe without a writer."""
+    """Open a regular file; refuse what could block forever, such as a pipe without a writer."""
     try:
         if isinstance(file, Path) and not stat.S_ISREG(file.stat().st_mode):
             raise GcabError(f"image {file} is no plain file but a folder, a pipe or a device: check the path.")

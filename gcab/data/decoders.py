@@ -1,8 +1,8 @@
-"""Decoding by several processes: Python's share of the work on small images would keep threads waiting for each other.
+"""Decoding in worker processes, as threads would mostly wait for the interpreter lock on small images.
 
-Each process (`python -m gcab.data.decoders`) reads one request a line and answers with one line. It ends when its input
-does, so none outlives a gcab that was killed; and it never loads the program that started gcab, as `multiprocessing`
-would.
+Each worker (`python -m gcab.data.decoders`) reads one JSON request per line and answers with one line. It ends when its
+input does, so none outlives a gcab that was killed; and it never imports the program that started gcab, as
+`multiprocessing` would.
 """
 
 import json
@@ -27,15 +27,15 @@ from gcab.data.decode import decode_many, read_image
 from gcab.errors import GcabError
 from gcab.sizes import Size, sides, simplest
 
-MANY = 5000  # images from which on starting processes, which takes seconds, pays
-MOST = 16  # processes
+MANY = 5000  # images from which on workers, which take seconds to start, pay
+MOST = 16  # workers
 
 Block = tuple[int, Sequence[File]]  # where its first byte goes in the target, and its images
 Work = Callable[[Block], int]
 
 
 def decode_blocks(blocks: Sequence[Block], size: Size, target: Path) -> Iterator[tuple[Block, int]]:
-    """Decode blocks into their places of a file; yields each with the checksum of its bytes, as they get ready."""
+    """Decode blocks into their places of a file; yields each with the checksum of its bytes, as it completes."""
     workers = min(MOST, os.cpu_count() or 1, len(blocks))
     images = sum(len(files) for _, files in blocks)
     if workers == 1 or images < MANY:
@@ -52,12 +52,12 @@ def decode_blocks(blocks: Sequence[Block], size: Size, target: Path) -> Iterator
 
 
 def write_block(images: NDArray[np.uint8], target: Path, offset: int) -> int:
-    """Put a block's bytes in their place, safely on disk, and tell their checksum."""
+    """Write a block's bytes at their offset, fsync, and return their CRC-32."""
     content = np.ascontiguousarray(images).reshape(-1).data
     descriptor = os.open(target, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         done = 0
-        while done < len(content):  # a disk that is nearly full takes a part
+        while done < len(content):  # a write may be partial, as on a nearly full disk
             done += os.pwrite(descriptor, content[done:], offset + done)
         os.fsync(descriptor)
     finally:
@@ -66,7 +66,7 @@ def write_block(images: NDArray[np.uint8], target: Path, offset: int) -> int:
 
 
 class Decoder:
-    """One of the processes."""
+    """A handle of one worker process."""
 
     def __init__(self, size: Size, target: Path) -> None:
         self.size, self.target = size, target
@@ -101,7 +101,7 @@ class Decoder:
         raise GcabError(answer.get("error", unexpected))
 
     def stop(self) -> None:
-        """At once, whatever it is doing: a block is of use only when it is finished."""
+        """Kill the worker at once: an unfinished block is of no use."""
         self.process.kill()
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
@@ -112,7 +112,7 @@ class Decoder:
 
 @contextmanager
 def started(count: int, size: Size, target: Path) -> Iterator[Work]:
-    """As many decoders, shared by as many threads."""
+    """A pool of workers; the function it gives decodes a block with an idle one, from any thread."""
     idle: SimpleQueue[Decoder] = SimpleQueue()
     with ExitStack() as running:
         for _ in range(count):
@@ -131,7 +131,7 @@ def started(count: int, size: Size, target: Path) -> Iterator[Work]:
 
 
 def _address(file: File) -> list[str]:
-    """A path, or an archive and the name in it."""
+    """A file in a request: a path, or an archive and the name in it."""
     if isinstance(file, ZipMember):
         return [str(file.archive.filename), file.info.filename]
     return [os.fspath(Path(str(file)))]
@@ -150,7 +150,7 @@ def _file(address: Sequence[str]) -> File:
 
 
 def answer_to(request: dict[str, Any]) -> dict[str, Any]:
-    """What a decoder says to a request: a checksum, or what went wrong."""
+    """A worker's response to a request: a checksum, or what went wrong."""
     size, images = simplest(*request["size"]), []
     try:
         for file in map(_file, request["files"]):

@@ -86,7 +86,7 @@ def _from_folder(root: Path, quiet: bool) -> Divided:
     others = [root / name for name in FOR_TESTS if (root / name).is_dir()]
     if train is None or not others:
         return _divide(_class_folders(root, quiet), root)
-    # Images to be judged by others come without classes, in a test folder beside one for validation.
+    # A test folder without class folders holds unlabelled images, as of a competition: validation takes its place.
     labelled = [folder for folder in others if _folder_names(folder) & _folder_names(train)] or others
     return {"train": _class_folders(train, quiet), "test": _class_folders(labelled[0], quiet)}
 
@@ -141,7 +141,7 @@ def _class_folders(folder: Path, quiet: bool = False) -> Classes:
 
 
 def _check_names(folder: Path, names: Sequence[str]) -> None:
-    """A class must be nameable on a page and in a file, and look like no other."""
+    """Class names must be UTF-8 and distinct in the eyes of a reader."""
     first: dict[str, str] = {}
     for name in names:
         if name != name.encode(errors="replace").decode():
@@ -155,7 +155,7 @@ def _check_names(folder: Path, names: Sequence[str]) -> None:
 
 
 def as_read(name: str) -> str:
-    """Two names that a person reads as one are one."""
+    """A name in canonical form: NFC, without surrounding blanks."""
     return unicodedata.normalize("NFC", name.strip())
 
 

@@ -1,7 +1,7 @@
-"""Which kinds of picture files are read: five that everyone uses, and others where they are asked for.
+"""Picture formats: five that everyone uses, and others where they are asked for.
 
-Every reader more is one more that strangers can send damaged files to, and some of Pillow's take minutes or start other
-programs; so no more are tried than a person has named with --formats, or in the environment as GCAB_FORMATS.
+Every further decoder is one more that malicious files can attack, and some of Pillow's take minutes or start other
+programs; so none is used unless the user has named it with --formats, or in the environment as GCAB_FORMATS.
 """
 
 import os
@@ -12,7 +12,7 @@ from gcab.errors import GcabError, unknown
 
 VARIABLE = "GCAB_FORMATS"
 USUAL = ("BMP", "GIF", "JPEG", "PNG", "WEBP")
-ON_REQUEST = {"avif": "AVIF", "heic": "HEIF", "ppm": "PPM", "tiff": "TIFF"}  # a person's name -> Pillow's
+ON_REQUEST = {"avif": "AVIF", "heic": "HEIF", "ppm": "PPM", "tiff": "TIFF"}  # the user's name -> Pillow's
 SUFFIXES: Mapping[str, str] = {
     ".avif": "AVIF",
     ".bmp": "BMP",
@@ -51,7 +51,7 @@ def kind_of(beginning: bytes) -> str | None:
 
 
 def asked_for() -> tuple[str, ...]:
-    """The kinds named in the environment, by a person's names."""
+    """The kinds named in the environment, by the user's names."""
     names = os.environ.get(VARIABLE, "").lower().replace(",", " ").split()
     for name in names:
         if name not in ON_REQUEST:
@@ -72,7 +72,7 @@ def ask_for(names: str) -> None:
 
 
 def import_heif() -> None:
-    """Pillow reads HEIC with the help of another package, which brings its own decoder."""
+    """Register the plugin pillow-heif, which Pillow needs for HEIC."""
     try:
         import pillow_heif
     except ImportError:

@@ -1,4 +1,4 @@
-"""Which images of a task are held out: chosen by their pixels, so that it is the same on every machine."""
+"""Choosing held-out images of a task by a hash of their pixels, which is the same on every machine."""
 
 import hashlib
 from collections.abc import Sequence
@@ -10,15 +10,15 @@ from torch.nn import functional
 from gcab.errors import GcabError
 
 FEWEST = 5  # images of a class from which some can be held out
-SIDE = 8  # pixels to which images are brought to be compared
-NEAR = 0.25  # of the usual distance within a class: images of one burst or track are nearer than that
-SAMPLE = 1000  # images of a class that tell the usual distance, and rows that are compared at once
+SIDE = 8  # pixels a side to which images are shrunk for comparison
+NEAR = 0.25  # of the median distance within a class: images of one burst or track are nearer than that
+SAMPLE = 1000  # images of a class that the median is taken over, and rows that are compared at once
 
 
 def held_out(images: Tensor, labels: Tensor, share: float, apart: bool = False) -> Tensor:
     """True for a share of the images of every class that has enough, at least one of each: (n,).
 
-    `apart`: of photos taken shortly after each other all are held out or none, as a neighbour gives the answer away.
+    `apart`: series of near-duplicates are held out as a whole or not at all, as a neighbour would leak the answer.
     """
     if not 0 <= share <= 0.5:
         raise GcabError(f"the share of images held out is {share}: give a number from 0 to 0.5.")
@@ -36,7 +36,7 @@ def held_out(images: Tensor, labels: Tensor, share: float, apart: bool = False) 
 
 
 def alone(images: Tensor, labels: Tensor) -> Tensor:
-    """True for images without a neighbour in a series of their class, which would give them away: (n,)."""
+    """True for images without a near-duplicate in their class, which would leak the answer: (n,)."""
     chosen = torch.zeros(len(labels), dtype=torch.bool)
     for label in labels.unique().tolist():
         groups = series(images, (labels == label).nonzero().flatten().tolist())
@@ -45,7 +45,7 @@ def alone(images: Tensor, labels: Tensor) -> Tensor:
 
 
 def whole_groups(groups: Sequence[Sequence[int]], count: int) -> list[int]:
-    """The first groups that have no more members together than wanted; where all have more, one that leaves as many."""
+    """The first groups with at most `count` members in all; if all are larger, the smallest if it leaves as many."""
     found: list[int] = []
     for group in groups:
         if len(found) + len(group) <= count:
@@ -55,12 +55,12 @@ def whole_groups(groups: Sequence[Sequence[int]], count: int) -> list[int]:
 
 
 def series(images: Tensor, members: Sequence[int]) -> list[list[int]]:
-    """Members in groups, where each is near another of its group; groups in the order of their first member."""
+    """Single-linkage clusters of near-duplicates (union-find), in the order of their first members."""
     small = functional.adaptive_avg_pool2d(images[list(members)].float(), SIDE).round().flatten(1).double()
     lengths, count = small.square().sum(dim=1), len(members)
 
     def squared(rows: Tensor, own: Tensor) -> Tensor:
-        """Distances to all, exact: all numbers are whole."""
+        """Squared distances to all members, exact, as all numbers are integers."""
         return own[:, None] + lengths - 2 * rows @ small.T
 
     some = squared(small[:SAMPLE], lengths[:SAMPLE])

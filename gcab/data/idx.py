@@ -65,7 +65,7 @@ def _array(folder: Path, name: str, dimensions: int, source: Idx) -> NDArray[np.
 
 
 def _read(folder: Path, name: str, source: Idx) -> tuple[Path, bytes]:
-    """The gzipped file as it was published, or the unpacked one, whose sum nobody publishes."""
+    """The gzipped file, checked by its published MD5, or the unpacked one, which has none."""
     names = (f"{name}.gz", name, name.replace("-idx", ".idx"))  # a dot where it was unpacked by some programs
     places = (folder, folder / "raw", folder / source.folder / "raw")
     found = [place / each for place in places for each in names if (place / each).is_file()]

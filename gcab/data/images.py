@@ -1,4 +1,4 @@
-"""What every data set delivers: labelled images as bytes, nothing else."""
+"""The output of every data set: labelled uint8 images, nothing else."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 Split = Literal["train", "test"]
-SAMPLE = 16  # images whose brightness is told
+SAMPLE = 16  # images whose brightness is recorded
 
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Labelled images of one size, on the host; labels index into `classes`."""
+    """Labelled images of one size, on the CPU; labels index into `classes`."""
 
     images: Tensor  # (n, 3, H, W) uint8
     labels: Tensor  # (n,) int64
@@ -25,7 +25,7 @@ class ImageSet:
             raise ValueError(f"{len(self.images)} images but {len(self.labels)} labels")
 
     def looks(self) -> dict[str, list[float]]:
-        """What tells these images from others: how many each class has, and how bright some are."""
+        """A coarse fingerprint of these images: how many each class has, and how bright some are."""
         some = torch.linspace(0, len(self.labels) - 1, SAMPLE).long()
         bright = self.images[some].float().mean(dim=(1, 2, 3))
         return {

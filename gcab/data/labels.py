@@ -12,7 +12,7 @@ HEADS = frozenset(("file", "filename", "path", "photo", "image"))  # what the fi
 
 
 def require_folder(photos: Path, table: Path | None = None) -> None:
-    """Refuse photos that are in no folder before anything else is done."""
+    """Raise an error if there is no folder of photos."""
     if not photos.is_dir():
         told = "of photos" if table else "with a subfolder of photos for each class"
         raise GcabError(f"there is no folder '{photos}': name one {told}.")
@@ -21,7 +21,7 @@ def require_folder(photos: Path, table: Path | None = None) -> None:
 def labelled_by(table: Path, photos: Path) -> tuple[list[Path], list[str]]:
     """Every photo that the table names and its class, in the table's order; files are looked for below `photos`.
 
-    Photos of the folder that the table does not name are left out, and named once.
+    Photos of the folder that the table does not name are left out, with one warning.
     """
     folder, found, first = existing_folder(photos, "folder"), dict[Path, str](), dict[Path, int]()
     for number, name, label in _lines(table):

@@ -19,20 +19,20 @@ class Boxes(NamedTuple):
 
 
 class Mixed(NamedTuple):
-    """What was mixed into each image of a batch."""
+    """The partners that were mixed into each image of a batch."""
 
     labels: Tensor  # (B,) of the other image
     shares: Tensor  # (B,) of the image itself, from 0 to 1
 
 
 def draw_boxes(batch: int, probability: float, generator: torch.Generator) -> Boxes:
-    """λ ~ U(0, 1) is left of an image; α = 1 in the publication."""
+    """Random boxes that leave a share λ ~ U(0, 1) of an image: α = 1 in the publication."""
     chance, area, down, across = torch.rand(4, batch, generator=generator, device=generator.device)
     return Boxes(torch.where(chance < probability, area, 0.0), down, across)
 
 
 def inside(boxes: Boxes, height: int, width: int) -> Tensor:
-    """Pixels (..., height, width) of the boxes, as far as they lie in the image."""
+    """Mask (..., height, width) of the pixels inside the boxes."""
     half = boxes.area.sqrt() / 2
     rows, columns = (
         (torch.arange(length, device=half.device) + 0.5 - place[..., None] * length).abs() < half[..., None] * length
@@ -42,7 +42,7 @@ def inside(boxes: Boxes, height: int, width: int) -> Tensor:
 
 
 def mix(images: Tensor, labels: Tensor, boxes: Boxes) -> tuple[Tensor, Mixed]:
-    """Mixed images (B, C, H, W), and with what."""
+    """CutMix images (B, C, H, W), and the labels and shares to mix in the loss."""
     replaced, apart = inside(boxes, *images.shape[2:]), len(images) // 2
     mixed = torch.where(replaced[:, None], images.roll(apart, dims=0), images)
     return mixed, Mixed(labels.roll(apart), 1 - replaced.float().mean(dim=(1, 2)))

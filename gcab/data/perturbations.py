@@ -1,4 +1,4 @@
-"""Twelve changed views of an image, whose answers show how sure a network is of it (Bang et al., CVPR 2021)."""
+"""Twelve perturbed views of an image, on which predictions agree if a network is certain (Bang et al., CVPR 2021)."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -27,7 +27,7 @@ def cut_out(share: float, images: Tensor) -> Tensor:
 
 
 def rotated(degrees: float, images: Tensor) -> Tensor:
-    """By a random angle up to this one, black where nothing is left."""
+    """Rotate by a random angle of at most `degrees`, black outside the image."""
     angle = torch.deg2rad((2 * torch.rand(len(images)) - 1) * degrees).to(images.device)
     cosine, sine, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
     turn = torch.stack([torch.stack([cosine, -sine, zero], 1), torch.stack([sine, cosine, zero], 1)], 1)  # (n, 2, 3)
@@ -36,7 +36,7 @@ def rotated(degrees: float, images: Tensor) -> Tensor:
 
 
 def solarised(threshold: int, images: Tensor) -> Tensor:
-    """What is at least so bright, inverted."""
+    """Invert pixels that are at least as bright as a threshold."""
     return torch.where(images < threshold, images, 255 - images)
 
 

@@ -18,10 +18,10 @@ from gcab.data.formats import import_heif, is_read, kind_of, refusal
 from gcab.errors import GcabError
 from gcab.sizes import Size, covered, sides
 
-REDUCING_GAP = 2.0  # how much larger than asked for the average of blocks may be that is resampled
+REDUCING_GAP = 2.0  # Pillow's `reducing_gap`: blocks are averaged down to no less than this multiple of the target
 SUPPORT = 2.0  # of the cubic kernel, in pixels of the smaller picture
 BAND = 2**20  # pixels that are treated at once
-OPENING = threading.Lock()  # how warnings are treated is the same for all threads
+OPENING = threading.Lock()  # guards the warning filters, which all threads share
 TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -42,7 +42,7 @@ def read_picture(contents: Contents, size: Size, label: str) -> Image.Image:
 
 
 def enough_for(size: Size) -> int:
-    """Pixels a side that a JPEG must at least be decoded to: twice the target keeps the antialiasing honest."""
+    """Pixels a side that a JPEG must at least be decoded to: twice the target, which is then antialiased."""
     return 2 * max(sides(size))
 
 
@@ -103,14 +103,14 @@ def load(contents: Contents, label: str, enough: int) -> Image.Image:
 
 
 def orientation_of(image: Image.Image, contents: Contents) -> int:
-    """From the file's structure, but for AVIF, where Pillow puts it together from several boxes."""
+    """The EXIF orientation: from the file's structure, but for AVIF from Pillow, which combines several boxes."""
     if contents.kind == "AVIF":
         return exif.orientation(image.info.get("exif", b""))
     return contents.orientation
 
 
 def brought_to(image: Image.Image, size: Size, orientation: int, label: str) -> Image.Image:
-    """What `resize` with a reducing gap gives for the centre of the whole picture, upright and in RGB."""
+    """Crop to the centre and resize, upright and in RGB; equals Pillow's `resize` with a reducing gap."""
     width, height = image.size[::-1] if orientation > 4 else image.size
     rows, columns = sides(size)
     high, wide = covered(height, width, size)
@@ -165,5 +165,5 @@ def _rgb(image: Image.Image, label: str) -> Image.Image:
 
 
 def damaged(label: str, problem: Exception) -> GcabError:
-    """The sentence for bytes that no decoder makes a picture of."""
+    """The error for a file that cannot be decoded."""
     return GcabError(f"{label} is damaged or cut short ({problem}): remove it or fetch it again.")

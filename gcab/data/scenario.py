@@ -135,7 +135,7 @@ def equal_sizes(classes: int, tasks: int) -> tuple[int, ...]:
 
 
 def split_off(images: ImageSet, share: float, seed: int) -> Tensor:
-    """Indices of the same share of every class, so that at least one image is taken and one is left."""
+    """Indices of a stratified split: a share of every class, at least one image of it and not all."""
     shuffled = torch.randperm(len(images.labels), generator=generator(seed, "validation"))
     taken = []
     for label in images.labels.unique().tolist():

@@ -12,7 +12,7 @@ from gcab.data.mixing import Mixed
 from gcab.model.encoder import EncoderConfig
 from gcab.sizes import Size
 
-Watch = Callable[[float], None]  # told the share of a piece of work that is done
+OnProgress = Callable[[float], None]  # progress callback: gets the share of the work that is done
 
 
 def ignore(_: float) -> None:
@@ -48,11 +48,11 @@ class Setting:
     weights: Mapping[str, Tensor] | None = None  # of an encoder to start from
 
     def normalise(self, images: Tensor) -> Tensor:
-        """Bytes as the network expects them."""
+        """Uint8 images as the network expects them."""
         return normalise(images, self.mean, self.std)
 
     def pixels(self, images: Tensor) -> Tensor:
-        """The bytes that `normalise` was given, as float32."""
+        """Inverse of `normalise`: pixel values from 0 to 255, as float32."""
         return denormalise(images, self.mean, self.std)
 
 
@@ -92,15 +92,15 @@ class TaskImages:
     labels: Tensor  # (n,) int64
 
     def divided(self, share: float) -> "tuple[TaskImages, TaskImages | None]":
-        """The images to train on, and a share of every class held out; None where no class has images enough."""
+        """The images to train on, and a share of every class held out; None where no class has enough images."""
         return self.parted(self.held_out(share))
 
     def held_out(self, share: float, apart: bool = False) -> Tensor:
-        """Which images `divided` holds out (n,); `apart`: none that has a neighbour in a series among the others."""
+        """Mask of the images that `divided` holds out (n,); `apart`: without near-duplicates among the others."""
         return held_out(self.images, self.labels, share, apart)
 
     def parted(self, chosen: Tensor) -> "tuple[TaskImages, TaskImages | None]":
-        """The others and those chosen, if any."""
+        """Split by a mask: the images that are not chosen, and those that are, if any."""
         return (self.where(~chosen), self.where(chosen)) if chosen.any() else (self, None)
 
     def joined(self, others: "TaskImages | None") -> "TaskImages":
@@ -119,7 +119,7 @@ class TaskImages:
         return self.where(chosen)
 
     def of(self, labels: range) -> "TaskImages":
-        """Those of some classes."""
+        """The images of a range of classes."""
         chosen = (self.labels >= labels.start) & (self.labels < labels.stop)
         return self if chosen.all() else self.where(chosen)
 

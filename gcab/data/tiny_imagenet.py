@@ -42,7 +42,7 @@ class Contents:
     """One split as its files tell it, with no image opened."""
 
     names: Sequence[str]
-    mark: str  # other for other files
+    mark: str  # fingerprint of the files
     labels: Tensor
     classes: tuple[str, ...]
 
@@ -63,7 +63,7 @@ def load(root: Path | None, split: Split, size: Size, count: int = 200) -> Image
 
 @lru_cache(maxsize=1)
 def _of_zip(place: Path, size: int, changed: int, count: int) -> dict[Split, Contents]:  # noqa: ARG001
-    """Both splits, as listing a zip takes longer than all else that a start from the cache does."""
+    """Both splits of a zip, remembered, as listing it takes most of the time of a start from the cache."""
     with no_collecting(), open_tree(place, FOLDER) as tree:
         return {"train": _contents(tree, "train", count), "test": _contents(tree, "test", count)}
 

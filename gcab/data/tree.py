@@ -15,13 +15,13 @@ from gcab.errors import GcabError
 
 
 class Tree(Protocol):
-    """What a data set asks of the place its files are in; names are relative to it, with slashes."""
+    """Interface of a place with a data set's files; names are relative to it, with slashes."""
 
     def below(self, folder: str) -> dict[str, str]:
         """Visible files directly in a folder, sorted, each with a stamp that changes when the file does."""
 
     def file(self, name: str) -> File | None:
-        """To open; None where there is none."""
+        """The file of this name; None where there is none."""
 
 
 class FolderTree:
@@ -90,7 +90,7 @@ def open_tree(place: Path, top: str) -> Iterator[Tree]:
 
 @contextmanager
 def no_collecting() -> Iterator[None]:
-    """For lists of a hundred thousand files: collecting garbage among what all stays takes a quarter of the time."""
+    """Disable garbage collection, which takes a quarter of the time while listing a hundred thousand files."""
     enabled = gc.isenabled()
     gc.disable()
     try:

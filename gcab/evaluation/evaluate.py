@@ -28,7 +28,7 @@ class Evaluator:
     method: Method
     test: TaskImages  # of all tasks, labels in order of arrival
     device: torch.device
-    image_views: int = 1  # of each image that is decided on
+    image_views: int = 1  # of each image, whose logits are averaged
 
     def images_of(self, task: Task) -> Tensor:
         labels = self.test.labels
@@ -40,7 +40,7 @@ class Evaluator:
 
     @torch.inference_mode()
     def apply(self, function: Any, images: Tensor) -> Tensor:
-        """A function of normalised images over any number of them, results on the host."""
+        """Map a function of normalised images over uint8 images, in batches that ranks share; results on the CPU."""
         ready = self.method.setting.normalise
 
         def on_host(part: Tensor) -> Tensor:
@@ -55,7 +55,7 @@ class Evaluator:
         return self.decide(self.method.predictor(), self.test.images[seen]), self.test.labels[seen]
 
     def decide(self, predict: Predict, images: Tensor) -> Tensor:
-        """Logits of all views of each image together."""
+        """Logits averaged over the views of each image."""
         return self.apply(with_views(predict, self.method.setting, self.image_views), images)
 
     def record(self, tasks: tuple[Task, ...], references: dict[int, Tensor]) -> tuple[TaskRecord, Tensor, Tensor]:
@@ -80,7 +80,7 @@ class Evaluator:
         return record, logits, labels
 
     def parts(self, tasks: tuple[Task, ...]) -> dict[str, AccuracyRow]:
-        """What parts of the method would reach alone."""
+        """The accuracies of parts of the method alone."""
         labels = self.test.labels[self.seen(tasks)].numpy()
         return accuracies(self.decisions(tasks), labels, [task.classes for task in tasks])
 
@@ -99,7 +99,7 @@ class Evaluator:
         return {name: logits[:, position] for position, name in enumerate(parts)}
 
     def seen(self, tasks: tuple[Task, ...]) -> Tensor:
-        """Which test images are of these tasks or earlier ones."""
+        """Mask of the test images of these tasks and earlier ones."""
         return self.test.labels < tasks[-1].first + tasks[-1].classes
 
     def stored_bytes(self) -> dict[str, int]:
@@ -115,7 +115,7 @@ class Evaluator:
         return type(self.method).features is not Method.features
 
     def drift(self, task: Task, reference: Tensor) -> Drift:
-        """Relative feature drift of a finished task's images, as they come and after compensation."""
+        """Relative feature drift of a finished task's images, without and with compensation."""
         now = self.apply(self.method.features, self.images_of(task)[:DRIFT_IMAGES])
         with torch.inference_mode():
             mapped = self.method.compensate(now.to(self.device), task.index)

@@ -1,4 +1,4 @@
-"""Why a task is not known: what every head says of its own task's images, and of those it never saw."""
+"""Diagnostics of task identification: each head's logits on images of its own task and of others."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Rivals:
 
 @dataclass(frozen=True)
 class Errors:
-    """What goes wrong, in per cent of all images but for the last."""
+    """Rates of errors, in per cent of all images but for the last."""
 
     task: float  # the class answered is of another task
     within: float  # it is of the right task, but another class
@@ -106,7 +106,7 @@ def spread(values: Array) -> tuple[float, float]:
 
 
 def auroc(positive: Array, negative: Array) -> float:
-    """The chance that a value of the first kind is above one of the second; equal ones count half."""
+    """Area under the ROC curve: the probability that a positive value exceeds a negative one; ties count half."""
     ordered = np.sort(negative)
     below = np.searchsorted(ordered, positive, "left") + np.searchsorted(ordered, positive, "right")
     return float(below.mean() / (2 * len(negative)))

@@ -41,7 +41,7 @@ class After(nn.Module):
 
     def __init__(self, exported: Exported, method: Frozen) -> None:
         super().__init__()
-        self.sight, self.ridge, self.calibrated = method.sight, method.eye.ridge, exported.calibrated
+        self.sight, self.ridge, self.calibrated = method.extractor, method.eye.ridge, exported.calibrated
 
     def forward(self, output: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         logits = self.ridge(self.sight.scaled(flattened(output.float())))
@@ -79,7 +79,7 @@ def composed(
 
 
 def renamed(model: "ModelProto", names: Mapping[str, str]) -> None:
-    """Give the ends of a graph other names."""
+    """Rename inputs and outputs of a graph."""
     for node in model.graph.node:
         for places in (node.input, node.output):
             for index, name in enumerate(places):

@@ -1,4 +1,4 @@
-"""What an exported file computes, from images to answers, as one module that can be traced."""
+"""The computation of an exported file, from images to outputs, as one module that can be traced."""
 
 import copy
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ class Exported(nn.Module):
 
     @torch.no_grad()
     def expected(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What gcab itself answers."""
+        """The outputs of gcab itself, to compare with."""
         logits = self.logits(images)
         return logits, self.calibration.probabilities(logits), self.calibration.unknown(logits)
 

@@ -1,4 +1,4 @@
-"""What `gcab.data.decode` does to a decoded photo, as a few tensor operations that can travel inside an exported model.
+"""The preprocessing of `gcab.data.decode` after decoding, as tensor operations that are part of an exported model.
 
 Pillow's bicubic `resize` with a reducing gap is linear in the pixels, but for roundings: along each axis it is one
 matrix, made here from the photo's size. What differs from Pillow, mostly by one level of 255 or not at all: it rounds

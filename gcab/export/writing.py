@@ -206,7 +206,7 @@ def open_torch(path: str) -> Run:
 def save_checked(
     path: Path, content: bytes, module: Exported, metadata: Mapping[str, str], opened: Callable[[str], Run]
 ) -> Checked:
-    """Write the file beside its place, run it, and move it there if it is right."""
+    """Write a temporary file, run it, and rename it to its place if its answers are right."""
     with writing(path) as file:
         file.write(content)
         file.flush()
@@ -227,7 +227,7 @@ def save_checked(
 
 
 def largest_difference(own: Sequence[Sequence[Tensor]], other: Sequence[Sequence[Tensor]], output: int) -> float:
-    """Over all samples; infinite where a shape differs, and not a number where an answer is none."""
+    """The largest difference over all samples; infinite where a shape differs, NaN where an output is."""
     pairs = [(a[output], b[output]) for a, b in zip(own, other, strict=True)]
     if any(a.shape != b.shape for a, b in pairs):
         return float("inf")

@@ -20,10 +20,10 @@ def make_encoder(
 ) -> Encoder | ResNet:
     """The encoder that a configuration asks for, with random initial values or with the weights of another.
 
-    The other may have learned from images of another size: its position embedding and patches are brought to this one.
+    The other may have learned from images of another size: position embedding and patches are resampled.
     """
     if config.kind == "pretrained":
-        return cast(Encoder, build_encoder(config, weights))  # it has all that a network asks of one
+        return cast(Encoder, build_encoder(config, weights))  # it has the attributes that networks use
     kind = ResNet if config.kind == "resnet18" else partial(Encoder, gpsa=FusedAttention)
     encoder = kind(config, image_size)
     if weights is not None:
@@ -37,19 +37,19 @@ def make_encoder(
 
 
 def make_transformer(config: EncoderConfig, image_size: Size, weights: Mapping[str, Tensor] | None = None) -> Encoder:
-    """The same for methods that decode patch by patch."""
+    """`make_encoder` for methods that need a transformer."""
     require_transformer(config)
     return cast(Encoder, make_encoder(config, image_size, weights))
 
 
 def require_transformer(config: EncoderConfig) -> None:
-    """Refuse an encoder without attention."""
+    """Raise an error for an encoder without attention."""
     if config.kind == "resnet18":
         raise GcabError("this method needs a transformer: give encoder.kind convit or vit, not resnet18.")
 
 
 def fitted(weights: Mapping[str, Tensor], encoder: Encoder) -> dict[str, Tensor]:
-    """Weights for an encoder with another grid or other patches, where nothing else differs.
+    """Weights resampled for an encoder with another grid or other patches, where nothing else differs.
 
     The position embedding is (1, rows, columns, D), as its number of tokens would not tell its grid. GPSA's offsets are
     counted in patches and belong to the encoder itself: its heads look at the same neighbours.
@@ -64,7 +64,7 @@ def fitted(weights: Mapping[str, Tensor], encoder: Encoder) -> dict[str, Tensor]
 
 
 def resized_position(position: Tensor, grid: tuple[int, int]) -> Tensor:
-    """An embedding (1, rows, columns, D) for another grid, bicubic in between: (1, N, D)."""
+    """A position embedding (1, rows, columns, D) resampled to another grid, bicubic: (1, N, D)."""
     if position.shape[1:3] == grid:
         return position.flatten(1, 2)
     field = position.permute(0, 3, 1, 2).float()  # (1, D, rows, columns)
@@ -72,7 +72,7 @@ def resized_position(position: Tensor, grid: tuple[int, int]) -> Tensor:
 
 
 def resized_patches(patches: Tensor, side: int) -> Tensor:
-    """Kernels (D, 3, P, P) for patches of another size that show the same: their sums stay."""
+    """Patch kernels (D, 3, P, P) resampled to another size, bicubic, and scaled to keep their sums."""
     larger = functional.interpolate(
         patches.float(), (side, side), mode="bicubic", align_corners=False, antialias=side < patches.shape[-1]
     )

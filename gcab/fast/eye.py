@@ -1,7 +1,7 @@
-"""The eye on a GPU: one kernel compares, normalises, rectifies and pools, and writes nothing in between.
+"""The eye on a GPU: one kernel convolves, normalises, rectifies and pools, without writing intermediate results.
 
-What it computes is `Eye.answers`, to the last bit: all of it are whole numbers, whose products and sums are exact, and
-divisions and roots that are rounded the same everywhere.
+It computes `Eye.answers`, bit for bit: products and sums are of integers, hence exact, and divisions and roots are
+rounded the same everywhere.
 """
 
 import torch
@@ -11,12 +11,12 @@ from torch.nn import functional
 from gcab.fast.fused_attention import HAS_TRITON
 from gcab.model.eye import CELLS, FLAT, PER_FILTER, SHARES, SIDE, STEPS, THRESHOLD, Eye
 
-PLACES, FILTERS, PIXELS = 64, 256, 256  # that a program handles at once, the fastest of those tried
-FEW = 64  # filters of a program where there are few images, so that all of the GPU has work
+PLACES, FILTERS, PIXELS = 64, 256, 256  # tile sizes of a program, the fastest of those tried
+FEW = 64  # filters of a program for small batches, so that there are enough programs to fill the GPU
 
 
 class FastEye(Eye):
-    """The same eye; on a GPU a kernel looks."""
+    """The same eye, with a fused kernel on a GPU."""
 
     def __init__(self, features: int, mirrored: bool = False, side: int = SIDE) -> None:
         super().__init__(features, mirrored, side)
@@ -35,7 +35,7 @@ class FastEye(Eye):
         return self.measured(images, self.rough_answers) if on_kernel(images) else self(images)
 
     def rough_answers(self, images: Tensor, size: int) -> Tensor:
-        """The same without rounding on the way: enough to decide with, and faster."""
+        """`answers` without intermediate rounding: precise enough for predictions, and faster."""
         return self.looked(images, size, exact=False)
 
     def looked(self, images: Tensor, size: int, exact: bool) -> Tensor:
@@ -52,7 +52,7 @@ def on_kernel(images: Tensor) -> bool:
 
 @torch.library.custom_op("gcab::eye_answers", mutates_args=())
 def eye_answers(images: Tensor, kernels: Tensor, factors: Tensor, size: int, exact: bool) -> Tensor:
-    """Answers of filters (looks K, padded) to images (B, 3, side, side) as bytes, summed in each cell: (looks, B, 8 K).
+    """Responses of filters (looks K, padded) to uint8 images (B, 3, side, side), summed per cell: (looks, B, 8 K).
 
     `exact`: rounded as the readable eye rounds them; else not at all, which is faster.
     """

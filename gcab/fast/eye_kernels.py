@@ -6,7 +6,7 @@ import triton.language as tl
 
 @triton.jit
 def rounded(x):
-    """To the nearest whole number, ties to even, for |x| < 2²²: adding 1.5 · 2²³ leaves no room for a fraction."""
+    """To the nearest integer, ties to even, for |x| < 2²²: adding 1.5 · 2²³ leaves no bits for a fraction."""
     return (x + 12582912.0) - 12582912.0
 
 
@@ -17,11 +17,11 @@ def answers_kernel(
     looks: tl.constexpr, padded: tl.constexpr, faint: tl.constexpr, flat: tl.constexpr, exact: tl.constexpr,
     some_places: tl.constexpr, some_filters: tl.constexpr, some_pixels: tl.constexpr,
 ):  # fmt: skip
-    """One image, some filters, one cell: how strongly they answer there, summed over its places.
+    """One image, a tile of filters, one cell: their responses, summed over its places.
 
-    Pixels count from -128, as filters add up to 0 and a deviation does not depend on where zero is; so they are bytes
-    with a sign, and products of whole numbers are exact. A place or pixel that is not there counts as 0, which no
-    filter answers to. What a filter sees in the mirrored image, the mirrored filter sees in the mirrored cell.
+    Pixels are shifted by -128 to int8, for exact integer products, which changes nothing, as filters sum to 0 and
+    deviations are invariant. Places and pixels out of range count as 0, to which no filter responds. The response of a
+    filter in the mirrored image is that of the mirrored filter in the mirrored cell.
     """
     image, cell = tl.program_id(0), tl.program_id(2)
     pixels: tl.constexpr = 3 * size * size

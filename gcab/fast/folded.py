@@ -113,7 +113,7 @@ def fold_heads(heads: Sequence[HeadWeights]) -> tuple[Tensor, Tensor]:
 
 
 def decode(block: ClassAttention, c: Constants, spaces: Sequence[Tensor], classes: Sequence[int]) -> Tensor:
-    """The logits of all passes, concatenated; `spaces` are the features (B, N, D) as each task is to see them."""
+    """The logits of all passes, concatenated; `spaces` are the features (B, N, D) in each task's space."""
     out_attention, out_mlp = kept_outputs(block, c, spaces)
     attention = block.output(attend(block, c, spaces)) * out_attention  # O (B, T, D)
     b = attention + c.tokens  # b'
@@ -185,7 +185,7 @@ class FoldedDecoder(nn.Module):
         super().__init__()
         self.classes = tuple(network.classes)
         self.block = copy.deepcopy(network.block).requires_grad_(False).eval()
-        del self.block.query, self.block.key  # all that is left of them is in the constants
+        del self.block.query, self.block.key  # they are folded into the constants
         with torch.no_grad():
             passes = passes_of(network, [network.masks(task) for task in range(network.tasks)])
             constants = fold(network.block, passes)

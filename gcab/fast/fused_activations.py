@@ -1,7 +1,7 @@
 """A linear layer and the activation after it as one kernel, for inference in bfloat16.
 
-A GPU's library for matrices applies the activation before it writes a result; by itself it costs reading and writing
-the widest tensor of a block once more. GELU is the library's own, which differs by less than bfloat16 can tell.
+The GPU's matrix library applies the activation before it writes the result; a kernel of its own would read and write
+the widest tensor of a block once more. GELU is the library's own, which differs by less than bfloat16 resolves.
 """
 
 from collections.abc import Iterator

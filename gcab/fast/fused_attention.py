@@ -72,7 +72,7 @@ def _(gradient: Tensor, qkv: Tensor, m: Tensor, s: Tensor) -> tuple[Tensor, Tens
     return qkv.new_empty(qkv.shape), of_m, s.new_empty(programs, len(s), dtype=torch.float32)
 
 
-def _remember(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:  # noqa: ARG001
+def _setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:  # noqa: ARG001
     ctx.save_for_backward(*inputs)
 
 
@@ -82,7 +82,7 @@ def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return of_qkv, of_m.sum(dim=0).to(m.dtype), of_s.sum(dim=0).to(s.dtype)
 
 
-gated_attention.register_autograd(_backward, setup_context=_remember)
+gated_attention.register_autograd(_backward, setup_context=_setup_context)
 
 
 class FusedAttention(GatedPositionalSelfAttention):

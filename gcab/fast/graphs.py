@@ -51,7 +51,7 @@ class SideStream:
             torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
 
 
-def beside(device: torch.device, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+def on_side_stream(device: torch.device, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
     """While a CUDA graph is recorded, start work on a side stream; the returned call waits for what comes out."""
     if device.type != "cuda" or not torch.cuda.is_current_stream_capturing():
         return work
@@ -99,7 +99,7 @@ def recordable_rate(lr: float, device: torch.device) -> float | torch.Tensor:
 
 
 def set_learning_rate(optimiser: torch.optim.Optimizer, lr: float) -> None:
-    """In place where the rate is a tensor, so that a recorded step sees it."""
+    """Set the learning rate; in place where it is a tensor, so that a recorded step sees it."""
     for group in optimiser.param_groups:
         if isinstance(group["lr"], torch.Tensor):
             group["lr"].fill_(lr)

@@ -1,6 +1,6 @@
 """Predictions at a server's speed: on a GPU compiled and recorded once for each size of a batch, elsewhere as they are.
 
-What is computed stays `Method.predictor()`: in float32 to rounding, in bfloat16 as far as that reaches.
+Results are those of `Method.predictor()`, up to the rounding of float32 or bfloat16.
 """
 
 import warnings
@@ -57,7 +57,7 @@ def fast_predictor(method: "Method", bfloat16: bool = False, compile_blocks: boo
     predict = method.eval().predictor()
     module = predict if isinstance(predict, nn.Module) else method
     predict = with_views(predict, method.setting, views)
-    if any(getattr(part, "on_host", False) for part in method.modules()):  # nothing can compile or record its graph
+    if any(getattr(part, "on_host", False) for part in method.modules()):  # it can be neither compiled nor recorded
         return partial(predicted, predict, bfloat16)
     if method.device.type == "cuda":
         return Recorded(predict, module, bfloat16, compile_blocks)
@@ -71,7 +71,7 @@ def predicted(predict: Predict, bfloat16: bool, images: Tensor) -> Tensor:
 
 
 class Recorded:
-    """A CUDA graph for each power of two: a batch is filled up to the next one."""
+    """One CUDA graph for each power of two, to which batches are padded."""
 
     def __init__(self, predict: Predict, module: nn.Module, bfloat16: bool, compile_blocks: bool) -> None:
         self.predict, self.module, self.bfloat16, self.compile_blocks = predict, module, bfloat16, compile_blocks
@@ -102,7 +102,7 @@ class Recorded:
             return None
 
     def record(self, held: Tensor) -> Recording:
-        """What a batch of this size goes through; the memory of its input and its output stays the same."""
+        """Record a CUDA graph for a batch of this size, with static buffers for its input and its output."""
         logits: list[Tensor] = []
         call = partial(predicted, self.predict, self.bfloat16, held)
         with ExitStack() as ways:

@@ -19,7 +19,7 @@ class CastAll(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *weights: Tensor) -> tuple[Tensor, ...]:
-        ctx.set_materialize_grads(False)  # a weight without a gradient is not one with a gradient of zero
+        ctx.set_materialize_grads(False)  # a missing gradient stays None instead of zeros
         return tuple(cast_all(weights, torch.bfloat16))
 
     @staticmethod

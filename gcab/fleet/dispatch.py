@@ -1,4 +1,4 @@
-"""Every run to its end on an engine: lost ones are started again, and one that fails does not stop the others."""
+"""Dispatching runs to an engine: lost ones are retried, and one that fails does not stop the others."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ LOOK_SECONDS = 5.0  # between looks at what waits for its next try
 
 @dataclass(frozen=True)
 class Work:
-    """A run: what to call wherever there is room, and what to do here with that which it returned."""
+    """A run: the call for a worker, and the callback here that gets what it returned."""
 
     name: str
     call: Call
@@ -24,7 +24,7 @@ class Work:
 
 
 def run_all(works: Sequence[Work], engine: Engine, console: Console, tries: int = TRIES) -> None:
-    """All of them; those that failed for good are named in the end."""
+    """Run all; raises an error at the end that names those that failed for good."""
     if not works:
         return
     with engine:
@@ -47,7 +47,7 @@ class Dispatcher:
         self.failed: list[str] = []
 
     def run(self) -> list[str]:
-        """The names of those that failed."""
+        """Run all; returns the names of those that failed."""
         while self.waiting or self.running:
             self.start_what_may()
             if not self.running:

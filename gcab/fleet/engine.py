@@ -1,4 +1,4 @@
-"""What an engine is: it runs calls somewhere, several at a time, and tells how each of them ended."""
+"""The interface of engines, which run calls somewhere, several at a time, and report how each of them ended."""
 
 import traceback
 from abc import ABC, abstractmethod
@@ -9,13 +9,13 @@ from typing import Self
 
 from gcab.errors import GcabError, OccupiedError
 
-Call = Callable[[], str]  # can be pickled, and made again: what is finished of it is not computed twice
+Call = Callable[[], str]  # can be pickled and retried: what is finished of it is not computed twice
 OCCUPIED_SECONDS = 60.0  # a shared disk may need as long to see that a machine has gone which held a file's lock
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one try of a call ended."""
+    """The outcome of one try of a call."""
 
     said: str = ""  # what it returned
     problem: str = ""
@@ -39,12 +39,12 @@ def attempt(call: Call) -> Outcome:
 
 
 def first_line(error: BaseException) -> str:
-    """What it says, in brief: libraries explain themselves at length."""
+    """The first line of an error's message, as libraries explain themselves at length."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 class Engine(ABC):
-    """Where runs are run. Inside a `with` block it takes calls; what is still running at its end is stopped."""
+    """Executes runs. Inside a `with` block it takes calls; what is still running at its end is stopped."""
 
     shows_output = False  # what calls print is seen here while they run
 
@@ -62,7 +62,7 @@ class Engine(ABC):
 
     @abstractmethod
     def open(self) -> None:
-        """Connect, or say in one sentence why that cannot be."""
+        """Connect, or raise an error that says why that cannot be."""
 
     @abstractmethod
     def start(self, number: int, call: Call) -> None:

@@ -1,4 +1,4 @@
-"""The engine of one machine: every call in a process of its own; on one GPU they fill each other's gaps."""
+"""The engine of one machine: every call in a process of its own, several of which may share a GPU."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ LOST = (
 
 
 class Process:
-    """A call in a fresh process: what one leaves in a device's memory the next should not pay for.
+    """A call in a spawned process, with which the device memory that it took is released.
 
     The two share a pipe and nothing else, so that a command that is killed leaves nothing to clean up.
     """
@@ -24,10 +24,10 @@ class Process:
         self.answer, answering = processes.Pipe(duplex=False)
         self.process = processes.Process(target=in_a_process, args=(answering, call))
         self.process.start()
-        answering.close()  # here: the answer is at an end when the process is
+        answering.close()  # our copy, so that the pipe ends when the process does
 
     def outcome(self) -> Outcome:
-        """Of a process that has answered or gone."""
+        """The outcome of a process that has answered or ended."""
         try:
             found: Outcome = self.answer.recv()
         except EOFError:
@@ -43,7 +43,7 @@ class Process:
 
 
 class Processes(Engine):
-    """So many processes at a time."""
+    """A pool of at most `at_once` processes."""
 
     shows_output = True
 
@@ -73,7 +73,7 @@ def in_a_process(answering: Connection, call: Call) -> None:
 
 
 def end_with_the_command() -> None:
-    """No run outlives the command that started it, however that ends; its checkpoints stay."""
+    """End this process with the command that started it, however that ends; its checkpoints stay."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch() -> None:

@@ -17,7 +17,7 @@ PATIENCE = 10.0  # seconds to reach an address
 OWN = "local"  # Ray's name for a cluster that is started for the command
 OWN_STORE = 128 * 2**20  # bytes of shared memory for a cluster of our own: only words go through it
 QUIET = {
-    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is told to anybody
+    "RAY_USAGE_STATS_ENABLED": "0",  # no telemetry
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # its default from now on; it warns where this is not set
 }
 

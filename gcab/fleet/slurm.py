@@ -74,7 +74,7 @@ def outcome_of(job: "Job[Outcome]") -> Outcome:
 
 
 def parameters(settings: Mapping[str, str]) -> dict[str, Any]:
-    """As submitit calls them; what it does not know is handed to sbatch as it is."""
+    """Settings by submitit's names; those that it does not know are passed to sbatch as they are."""
     from submitit import SlurmExecutor
 
     known, found, others = SlurmExecutor._valid_parameters(), {}, {}

@@ -1,4 +1,4 @@
-"""A-D: attention that new weights lose costs, attention that they gain is free (Pelosin et al., CVPR workshops 2022).
+"""A-D, attention distillation: lost attention is penalised, gained attention is not (Pelosin et al., CVPRW 2022).
 
 Legend: a = sums of a block's attention over rows and over columns, of unit length for each image; a⁻ = before the task.
 """
@@ -55,7 +55,7 @@ class Ad(Lwf):
         return super().held or (self.known > 0 and self.options.attention > 0)
 
     def batch(self, batch: Batch) -> Batch:
-        """With z⁻ and a⁻."""
+        """Add z⁻ and a⁻, the teacher's logits and attention."""
         if self.teacher is None:
             return batch
         logits, attention = self.observed(self.teacher.module, batch.images)
@@ -81,7 +81,7 @@ class Ad(Lwf):
 
 
 def summed(attention: Tensor, squared: bool) -> Tensor:
-    """Over rows and over columns of each head, side by side, of unit length: (B, heads (rows + columns))."""
+    """Sums over rows and over columns of each head, concatenated and L2-normalised: (B, heads (rows + columns))."""
     values = attention.float().square() if squared else attention.float()
     return functional.normalize(torch.cat([values.sum(dim=-1), values.sum(dim=-2)], dim=-1).flatten(1), dim=1)
 

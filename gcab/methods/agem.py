@@ -1,6 +1,6 @@
-"""A-GEM: a step may not make stored images worse, on average (Chaudhry et al. 2019).
+"""A-GEM: to first order, no step may increase the mean loss of stored images (Chaudhry et al. 2019).
 
-The condition holds for the gradient; what an adaptive optimiser makes of it is another matter.
+The constraint holds for the gradient, not necessarily for the step that an adaptive optimiser makes of it.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class AgemOptions(ReplayedOptions):
 
 
 class Agem(SharedByTasks):
-    """g̃ = g - (<g, r> / <r, r>) r where <g, r> < 0, with r the gradient of drawn images; nothing is rehearsed."""
+    """g̃ = g - (<g, r> / <r, r>) r where <g, r> < 0, with r the gradient of drawn images, which are not trained on."""
 
     Options: ClassVar[type[Any]] = AgemOptions
     summary = "A-GEM: gradients are projected so that stored images get no worse (--options.buffer, 200 images)"
@@ -59,12 +59,12 @@ class Agem(SharedByTasks):
         self.violated[-1] += violated
 
     def references(self, batch: Batch, gradients: Gradients) -> Tensor:
-        """The gradients that no step may work against: here (1, weights)."""
+        """Reference gradients, with which a step's must not have a negative inner product: here (1, weights)."""
         images, labels = batch.images[batch.fresh :], batch.labels[batch.fresh :]
         return gradients.of(lambda: self.classification(self.network(images), labels))[None]
 
     def projected(self, own: Tensor, references: Tensor) -> Tensor:
-        """The nearest gradient that does not work against them."""
+        """The nearest gradient without a negative inner product with any reference."""
         [reference] = references
         return own - own @ reference / (reference @ reference).clamp_min(1e-30) * reference
 

@@ -1,4 +1,4 @@
-"""What a method says of itself and no code can tell: where it comes from, and its place on the CLEVA-Compass."""
+"""Metadata of a method: its publication, what it stores, and its place on the CLEVA-Compass."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,8 +10,8 @@ Level = Literal["", "supervised", "unsupervised"]  # does not apply; applies wit
 class Compass:
     """The inner level of the CLEVA-Compass (Mundt et al., ICLR 2022): what applies, and whether that takes labels.
 
-    No method here is told the task of an image. It is `supervised` where what answers is divided by task, as heads,
-    tokens or gates are that labels of their own task alone train.
+    No method here is told the task of an image. `task_agnostic` is `supervised` where outputs are divided by task: by
+    heads, tokens or gates that only the labels of their own task train.
     """
 
     multiple_models: Level = ""
@@ -29,7 +29,7 @@ class Compass:
 
 @dataclass(frozen=True)
 class Card:
-    """For the reference and the compass, each in a line."""
+    """One line each for docs/reference.md, and the entries of the CLEVA-Compass."""
 
     source: str = "–"  # the publication
     stores: str = "nothing"  # between tasks, beside the network

@@ -1,4 +1,4 @@
-"""From images to logits: the heads alone, as in the paper, or with the class statistics and the eye beside them."""
+"""From images to logits: by the heads alone, as in the paper, or together with class statistics and eye."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from gcab.data.tasks import Setting
-from gcab.fast.graphs import beside
+from gcab.fast.graphs import on_side_stream
 from gcab.model.eye import EyeClassifier
 from gcab.model.network import GatedNetwork
 from gcab.model.referee import EYE, HEADS, STATISTICS, Referee
@@ -26,12 +26,12 @@ class Decision(nn.Module):
         return self.decide(self.encoder(images))
 
     def decide(self, features: Tensor) -> Tensor:
-        """The same from the encoder's features."""
+        """Logits from the encoder's features."""
         return self.decoder(self.cascade(features) if self.compensate else [features] * self.passes)
 
 
 class Refereed(nn.Module):
-    """Heads, statistics and the eye decide together."""
+    """The logits of heads, statistics and eye, weighed by the referee."""
 
     compiled = ("see",)
 
@@ -47,7 +47,7 @@ class Refereed(nn.Module):
         self.setting, self.heads, self.statistics, self.eye, self.referee = setting, heads, statistics, eye, referee
 
     def forward(self, images: Tensor) -> Tensor:
-        seen = beside(images.device, partial(self.see, self.eye, images)) if self.eye is not None else None
+        seen = on_side_stream(images.device, partial(self.see, self.eye, images)) if self.eye is not None else None
         features = self.heads.encoder(images)
         opinions = {HEADS: self.heads.decide(features)}
         if self.statistics is not None:
@@ -57,19 +57,19 @@ class Refereed(nn.Module):
         return self.referee(opinions)
 
     def see(self, eye: EyeClassifier, images: Tensor) -> Tensor:
-        """What the eye says; it looks at bytes."""
+        """Logits of the eye, which takes pixel values from 0 to 255."""
         return eye(self.setting.pixels(images))
 
 
 class Weighted(nn.Module):
-    """Heads and statistics at a fixed weight, as models before 0.2.0 decide."""
+    """The logits of heads and statistics, added with a fixed weight, as in models before 0.2.0."""
 
     def __init__(
         self, heads: Decision, statistics: ClassStatistics, weight: float, tasks: Sequence[int] | None
     ) -> None:
         super().__init__()
         self.heads, self.statistics, self.weight = heads, statistics, weight
-        self.tasks = None if tasks is None else tuple(tasks)  # classes of each, where statistics meet probabilities
+        self.tasks = None if tasks is None else tuple(tasks)  # classes of each; None: heads are not normalised
 
     def forward(self, images: Tensor) -> Tensor:
         features = self.heads.encoder(images)
@@ -79,6 +79,6 @@ class Weighted(nn.Module):
 
 
 def within_tasks(logits: Tensor, classes: Sequence[int]) -> Tensor:
-    """log P(class | task) of every head: what heads know, without comparing them with each other."""
+    """log P(class | task): log-softmax within every head, so that heads are not compared with each other."""
     heads = logits.float().split(list(classes), dim=1)
     return torch.cat([head.log_softmax(dim=1) for head in heads], dim=1)

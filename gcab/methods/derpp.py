@@ -33,7 +33,7 @@ class DerppOptions(ReplayedOptions):
 
     @property
     def draws(self) -> int:
-        """Of the memory in each step: one for each term that has a weight."""
+        """Draws from the memory in each step: one for each term that has a weight."""
         return (self.alpha > 0) + (self.beta > 0)
 
 
@@ -81,14 +81,14 @@ class Derpp(Replayed):
         parts = (logits[fresh:], batch.labels[fresh:], batch.slots)
         draws = list(zip(*(part.chunk(options.draws) for part in parts), strict=True))
         if options.alpha > 0:
-            terms["logits"] = options.alpha * self.there() * self.distance(*draws[0])
+            terms["logits"] = options.alpha * self.nonempty() * self.distance(*draws[0])
         if options.beta > 0:
             old, labels, _ = draws[-1]
-            terms["replay"] = options.beta * self.there() * self.classification(old, labels)
+            terms["replay"] = options.beta * self.nonempty() * self.classification(old, labels)
         return terms
 
     def distance(self, logits: Tensor, labels: Tensor, slots: Tensor) -> Tensor:
-        """The mean square over images and over the classes that each knew when it was stored."""
+        """Mean squared error over images and over the classes that were known when each was stored."""
         squares = (logits.float() - self.memory.get_buffer("logits")[slots]).square()
         if self.options.future == "zero":
             return squares.mean()

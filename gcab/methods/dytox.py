@@ -61,13 +61,13 @@ class TokenNetwork(GatedNetwork):
         return pass_logits(self.block, passes, spaces, classes)
 
     def described(self, images: Tensor) -> Tensor:
-        """What every token makes of an image, side by side: (B, T D)."""
+        """Decoder features of all task tokens, concatenated: (B, T D)."""
         features = self.encoder(images)
         return torch.cat([self.decode(task, features, OPEN) for task in range(self.tasks)], dim=1)
 
 
 class Dytox(AmongExemplars):
-    """Old tokens and heads rest while a task is learned, and learn again on the memory when it ends."""
+    """Old tokens and heads are frozen during a task, and fine-tuned on the memory when it ends."""
 
     Options: ClassVar[type[Any]] = DytoxOptions
     summary = "DyTox: a token and a head per task, exemplars among the images (--options.buffer, 200 images)"
@@ -94,7 +94,7 @@ class Dytox(AmongExemplars):
         if task.index > 0:
             self.extra = Head(self.network.width, task.classes + 1, normalise=True).to(self.memory.labels.device)
             for weight in self.extra.linear.parameters():
-                nn.init.zeros_(weight)  # random numbers would depend on more than the place in the run
+                nn.init.zeros_(weight)  # not random: `begin_task` has no seed of its own and is repeated at a resume
 
     def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:  # noqa: ARG002
         """(1 - λ) BCE + λ KL(softmax z⁻ ‖ softmax z) + 0.1 BCE(d); the KL is a mean over images and classes."""
@@ -123,7 +123,7 @@ class Dytox(AmongExemplars):
             self.tune()
 
     def preview_end(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:  # noqa: ARG002
-        """Without the fine-tuning."""
+        """`end_task` without the fine-tuning."""
         device, classes = self.memory.labels.device, sum(self.network.classes)
         features = unit(of_images(self.network.described, self.setting, data.images, device))
         share = self.options.buffer // classes
@@ -133,7 +133,7 @@ class Dytox(AmongExemplars):
         self.network.finish()
 
     def tune(self) -> None:
-        """Tokens, heads and decoder on the memory alone, which has as many images of every class."""
+        """Fine-tune tokens, heads and decoder on the class-balanced memory alone."""
         network, options, held = self.network, self.options, self.memory.everything()
         steps = options.tuning_epochs * -(-len(held.labels) // options.tuning_batch)
         batches = batches_of(held, options.tuning_batch, steps, self.setting, self.augment, self.memory.labels.device)

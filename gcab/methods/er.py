@@ -20,7 +20,7 @@ class ErOptions(ReplayedOptions):
 
 
 class Er(Replayed):
-    """Keeps a uniform sample of all images seen, taken at the end of each task; every byte of it is counted."""
+    """Replays a uniform sample of all images seen, updated by reservoir sampling at the end of each task."""
 
     Options: ClassVar[type[Any]] = ErOptions
     summary = "experience replay from a reservoir of stored images (--options.buffer, 200 images)"

@@ -1,6 +1,6 @@
-"""Experience replay with tricks: a memory that gives up what it has most of and knows best (Buzzega et al. 2021).
+"""Experience replay with tricks: images of frequent classes and of small loss are replaced first (Buzzega et al. 2021).
 
-Of the five tricks one, to augment stored images anew at each draw, is what every method here does.
+One of the five tricks is common to all methods here: stored images are augmented anew at each draw.
 """
 
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ from gcab.methods.space import Between, OneOf, space
 from gcab.model.exact import at, in_double
 from gcab.parallel.ranks import gathered
 
-SMALLEST_SCALE = 1e-3  # of a corrected task: below 0 it would turn its ranking round
-CORRECTED_AT_ONCE = 32  # images
+SMALLEST_SCALE = 1e-3  # lower bound of s: a negative scale would reverse the ranking of classes
+CORRECTED_AT_ONCE = 32  # batch size of the bias correction
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class ErtOptions(ReplayedOptions):
 
 
 class Ert(Replayed):
-    """L = CE(B ∪ drawn); z of the newest task is s z + b in a decision."""
+    """L = CE(B ∪ drawn); for predictions the logits z of the newest task become s z + b (bias correction)."""
 
     Options: ClassVar[type[Any]] = ErtOptions
     summary = "ER with tricks: balanced, loss-aware memory and bias correction (--options.buffer, 200 images)"
@@ -56,7 +56,7 @@ class Ert(Replayed):
     search_space = space(correction_rate=Between(0.05, 1), task_rate=OneOf(0.7, 0.83, 1.0))
     purposes: ClassVar[dict[str, str]] = {"correction": "scale and shift of the newest task's logits"}
     ahead = False
-    columns: ClassVar[dict[str, Tensor]] = {"loss": torch.zeros(())}  # when the image was last looked at
+    columns: ClassVar[dict[str, Tensor]] = {"loss": torch.zeros(())}  # when the image was last drawn
     correction: Tensor
     options: ErtOptions
 
@@ -88,7 +88,7 @@ class Ert(Replayed):
         self.latest = None
 
     def insert(self, values: dict[str, Tensor]) -> None:
-        """A reservoir that accepts image n as any does, and then chooses by scores whom it replaces."""
+        """Reservoir sampling decides whether an image enters; `scores` decide which one it replaces."""
         memory = self.memory
         number = memory.fill(values)
         exact = in_double(number.device)
@@ -98,7 +98,7 @@ class Ert(Replayed):
         memory.enter(torch.where(accepted, chosen, memory.places), values)
 
     def scores(self) -> Tensor:
-        """How likely each image is to be replaced: from 0 for one to 1 for one, all 1 where they are alike."""
+        """Sampling weights for replacement, min-max scaled to 0..1 over stored images; all 1 where they are equal."""
         memory, options, full = self.memory, self.options, self.memory.full()
         stored = memory.get_buffer("loss")
         often = ((memory.labels == memory.labels[:, None]) & full).sum(dim=1).float()  # images of the same class
@@ -117,7 +117,7 @@ class Ert(Replayed):
 
     @torch.enable_grad()
     def fitted(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """s and b that make the stored images' labels most likely, from s = 1 and b = 0 on; authors: from s = 0."""
+        """Maximum-likelihood s and b on the stored images, by SGD from s = 1 and b = 0; authors: from s = 0."""
         found = self.correction.detach().clone().requires_grad_()
         optimiser = torch.optim.SGD([found], lr=self.options.correction_rate)
         for _ in range(self.options.correction_epochs):
@@ -137,7 +137,7 @@ class Ert(Replayed):
         return self.correct(super().predict(images), self.correction)
 
     def parts(self) -> dict[str, Part]:
-        """Both decisions: what the correction is worth."""
+        """Logits with and without the bias correction."""
 
         def plain(_: Tensor, features: Tensor) -> Tensor:
             return self.network.head(self.network.decode(features))

@@ -1,4 +1,4 @@
-"""Elastic weight consolidation: weights that old tasks' likelihood depends on move less (Kirkpatrick et al. 2017)."""
+"""Elastic weight consolidation: a quadratic penalty weighted by the Fisher information (Kirkpatrick et al. 2017)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -47,7 +47,7 @@ class Ewc(Importance):
         return self.squares(images, first, (chances.cumsum(dim=1) < draws).sum(dim=1).clamp_max(chances.shape[1] - 1))
 
     def squares(self, images: Tensor, first: int, labels: Tensor | int) -> Tensor:
-        """(∂ log p(y|x))² for a label of each image, counted from the first class that may be the answer."""
+        """(∂ log p(y|x) / ∂θ)², per image; labels count from class `first`."""
 
         def likelihood(logits: Tensor, label: Tensor) -> Tensor:
             return -functional.cross_entropy(logits[first:], label)

@@ -1,7 +1,7 @@
-"""The eye alone: a fixed way to see and an exact linear discriminant; nothing is trained and nothing drifts.
+"""The eye alone: a fixed feature extractor and an exact linear discriminant; nothing is trained and nothing drifts.
 
-Not in the paper. It learns in seconds what training on everything at once would give it, and is what every method
-that stores no image has to beat.
+Not in the paper. It learns in seconds exactly what joint training would give it, and is the baseline of every method
+that stores no image.
 """
 
 import time
@@ -19,7 +19,7 @@ from gcab.methods.method import Method
 from gcab.methods.space import NOTHING
 from gcab.model.eye import SIDE, EyeClassifier, features_for
 
-FEW = 10  # images that say how long all will take
+FEW = 10  # images that are timed to estimate the duration of `end_task`
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class EyeOptions:
 
 
 class Eye(Method):
-    """Sums of features, of their products and of the images of each class are all it keeps."""
+    """Keeps sufficient statistics only: sums of features and of their products, and the images of each class."""
 
     Options: ClassVar[type[Any]] = EyeOptions
     summary = "a fixed eye with an exact linear discriminant, untrained: the baseline to beat; stores no image"

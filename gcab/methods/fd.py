@@ -1,4 +1,4 @@
-"""Feature distillation: on new images, features stay where they were (Hou et al. 2019, as the paper cites it).
+"""Feature distillation: on new images, features stay near the teacher's (Hou et al. 2019, as the paper cites it).
 
 The paper's row has it under the gates (`--method gcab --options.drift distillation`); this is the same without gates.
 """
@@ -48,7 +48,7 @@ class Fd(Distilled):
         self.factor = (task.first / task.classes) ** 0.5 if self.options.scaled else 1.0
 
     def batch(self, batch: Batch) -> Batch:
-        """With the features that the images had."""
+        """Add the teacher's features."""
         if self.teacher is None:
             return batch
         network = cast(PlainNetwork, self.teacher.module)

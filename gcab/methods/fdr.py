@@ -14,7 +14,7 @@ from gcab.methods.card import Card, Compass
 from gcab.methods.rehearsal import ReplayedOptions, SharedByTasks
 from gcab.methods.space import Between, space
 
-SMALLEST = 1e-12  # beneath the root of a distance, which has no gradient at 0
+SMALLEST = 1e-12  # added under the square root, which has no gradient at 0
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Fdr(SharedByTasks):
         terms = {"classification": self.classification(logits[:fresh], batch.labels[:fresh])}
         if batch.slots is not None:
             distance = self.distance(logits[fresh:], batch.labels[fresh:], batch.slots)
-            terms["function"] = self.options.weight * self.there() * distance
+            terms["function"] = self.options.weight * self.nonempty() * distance
         return terms
 
     def distance(self, logits: Tensor, labels: Tensor, slots: Tensor) -> Tensor:
@@ -75,5 +75,5 @@ class Fdr(SharedByTasks):
         now = logits.float().masked_fill(ignored, -torch.inf).softmax(dim=1)
         return ((now - before).square().sum(dim=1) + SMALLEST).sqrt().mean()
 
-    def remembered(self, images: TaskImages) -> dict[str, Tensor]:
+    def stored_columns(self, images: TaskImages) -> dict[str, Tensor]:
         return {"logits": self.answers(images.images).float()}

@@ -1,4 +1,4 @@
-"""A frozen encoder and an exact linear discriminant: what pretrained encoders are learned with.
+"""A frozen encoder and an exact linear discriminant: the method for pretrained encoders.
 
 Not in the paper. As RanPAC (McDonnell et al., 2023) without its first-session adaptation: features of an encoder that
 never changes, random projections of them if so wished, and a linear discriminant out of sums
@@ -20,12 +20,12 @@ from gcab.fast.encoders import make_encoder
 from gcab.methods.card import Card, Compass
 from gcab.methods.eye import Eye
 from gcab.methods.method import Method, pooled
-from gcab.model.eye import EyeClassifier, Sight, in_full_precision
+from gcab.model.eye import EyeClassifier, FeatureExtractor, in_full_precision
 from gcab.pretrained.encoder import PretrainedEncoder
 
-LEVELS = 128  # of a feature as large as is usual
+LEVELS = 128  # quantisation levels of a feature from 0 to its root mean square
 SEED = 0  # of P, the same for everybody: sums of different models add up
-MOST = 16384  # projections
+MOST = 16384  # random projections
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class FrozenOptions:
             raise GcabError(f"options.features is {self.features}: give a number of projections from 0 to {MOST}.")
 
 
-class FrozenSight(Sight):
-    """u, and beside it max(0, P u / sqrt(D)), in steps of 1 / LEVELS: whole numbers, so that their sums are exact."""
+class FrozenExtractor(FeatureExtractor):
+    """Features u and max(0, P u / sqrt(D)), quantised to integers in steps of 1 / LEVELS so that sums are exact."""
 
     purposes: ClassVar[dict[str, str]] = {"signs": "random projection of the encoder's features"}
-    at_once: ClassVar[int] = 16  # images: few, as each takes long and somebody watches
+    at_once: ClassVar[int] = 16  # images per report of progress: few, as each takes long
     encoder: Any
     signs: Tensor
 
@@ -62,7 +62,7 @@ class FrozenSight(Sight):
 
     def unrounded(self, images: Tensor) -> Tensor:
         if not torch.compiler.is_compiling() and images.device.type == "cpu" and len(images) > 1:
-            # One by one, nothing depends on the others: an image has the same features in any lesson.
+            # One image at a time, so that features do not depend on the batch and are the same in any lesson.
             return torch.cat([self.unrounded(image) for image in images.split(1)])
         with in_full_precision(images.device):
             ready = normalise(images.byte(), self.mean, self.std)
@@ -70,7 +70,7 @@ class FrozenSight(Sight):
             return self.scaled(torch.stack([self.summary(look).float() for look in looks]).mean(dim=0))
 
     def scaled(self, f: Tensor) -> Tensor:
-        """From f to what is summed, but for the rounding."""
+        """The normalised f and its random projections, before rounding."""
         u = f / f.square().mean(dim=1, keepdim=True).sqrt().clamp_min(1e-9)
         projected = (u @ self.signs.float().T).relu() / u.shape[1] ** 0.5
         return torch.cat([u, projected], dim=1) * LEVELS
@@ -97,25 +97,25 @@ class Frozen(Eye):
 
     def __init__(self, setting: Setting, options: FrozenOptions) -> None:
         Method.__init__(self, setting, options)
-        self.eye = EyeClassifier(FrozenSight(setting, options.features), options.forgettable)
+        self.eye = EyeClassifier(FrozenExtractor(setting, options.features), options.forgettable)
 
     @classmethod
     def sees(cls, options: Any) -> bool:  # noqa: ARG003
-        """Its encoder was trained, most often with mirror images, and a second look takes as long as the first."""
+        """Its encoder was trained, mostly with mirror images, and encoding these, too, would take twice as long."""
         return False
 
     @property
-    def sight(self) -> FrozenSight:
-        """What never changes."""
-        assert isinstance(self.eye.eye, FrozenSight)
+    def extractor(self) -> FrozenExtractor:
+        """The feature extractor, which never changes."""
+        assert isinstance(self.eye.eye, FrozenExtractor)
         return self.eye.eye
 
     def merge(self, other: Method, places: Sequence[int]) -> None:
         if isinstance(other, Frozen):
-            own, its = self.sight.encoder.state_dict(), other.sight.encoder.state_dict()
+            own, its = self.extractor.encoder.state_dict(), other.extractor.encoder.state_dict()
             if own.keys() != its.keys() or not all(torch.equal(own[name], its[name].to(own[name])) for name in own):
                 raise GcabError("these models do not add up: they have different encoders.")
         super().merge(other, places)
 
     def features(self, images: Tensor) -> Tensor:
-        return self.sight.encoder(images)
+        return self.extractor.encoder(images)

@@ -1,4 +1,4 @@
-"""GCAB with cascaded feature-drift compensation: the paper's method. What joins its decision is in `opinions.py`.
+"""GCAB with cascaded feature-drift compensation: the paper's method. Statistics, eye and referee are in `opinions.py`.
 
 Legend: s = sharpness, m^t = the current task's gates, m^{<t} = `Gate.used`, p^t = the newest projector,
 b(x; Ψ^{t-1}) = `teacher`.
@@ -29,7 +29,7 @@ from gcab.model.network import GatedNetwork, Masks
 from gcab.model.options import NetworkOptions
 from gcab.model.projectors import drift_distance
 
-UNCOMPENSATED = "heads, not compensated"  # a part, beside those that the referee hears
+UNCOMPENSATED = "heads, not compensated"  # a part that is not one of the referee's opinions
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class GcabOptions:
 
     @property
     def tried(self) -> bool:
-        """Whether all are there that a trial needs."""
+        """Whether `trial` is set and all opinions that it needs are switched on."""
         return self.trial and self.statistics and self.eye > 0 and self.referee
 
 
@@ -143,7 +143,7 @@ class Gcab(Opinionated):
             self.teacher = Frozen(self.network.encoder)
 
     def batch(self, batch: Batch) -> Batch:
-        """With b(x; Ψ^{t-1}), which the drift term compares with."""
+        """Add b(x; Ψ^{t-1}), the target of the drift term."""
         if self.teacher is None or self.options.drift == "none":
             return batch
         return replace(batch, targets={"features": self.teacher(batch.images)})
@@ -197,7 +197,7 @@ class Gcab(Opinionated):
         return drift_distance(self.options.distance, projected, targets)
 
     def before_step(self, progress: Progress, batch: Batch, gradients: Gradients) -> None:  # noqa: ARG002
-        """Weights that finished tasks own get no gradient; all are remembered, as optimisers move them all the same."""
+        """Zero the gradient of weights that finished tasks own, and save all, as optimisers may move them anyway."""
         if self.network.tasks > 1 and self.network.options.gates:
             self.shared = self.shared or Shared(self.network.updatable())
             self.shared.hold()
@@ -226,11 +226,11 @@ class Gcab(Opinionated):
         return self.decision(FoldedDecoder(self.network))
 
     def heads(self, decoder: Callable[[list[Tensor]], Tensor], compensate: bool = True) -> Decision:
-        """Encode, undo the drift unless it is not to be, decode for every task."""
+        """Encode, undo the drift if `compensate`, decode for every task."""
         return Decision(self.network, decoder, compensate and self.options.compensation)
 
     def parts(self) -> dict[str, Part]:
-        """Heads without the cascade, and each opinion alone, as far as that is not the whole method."""
+        """Logits of the heads without the cascade, and of each opinion where there are several."""
         decoder, found = FoldedDecoder(self.network), dict[str, Part]()
         if self.options.compensation and len(self.network.cascade.projectors):
             uncompensated = self.heads(decoder, compensate=False)
@@ -263,7 +263,7 @@ class Shared:
 
     @torch.no_grad()
     def hold(self) -> None:
-        """Remember the weights, and let no gradient reach those that must not move."""
+        """Save the weights, and zero the gradients where M^{<t} is 0."""
         torch._foreach_copy_(self.before, self.weights)
         reached = [
             (weight.grad, mask) for weight, mask in zip(self.weights, self.open, strict=True) if weight.grad is not None
@@ -272,7 +272,7 @@ class Shared:
             torch._foreach_mul_(*map(list, zip(*reached, strict=True)))
 
     def restore(self) -> None:
-        """Take back the share of the update that M^{<t} forbids."""
+        """Scale the update by M^{<t}: W <- W_before + M^{<t} ⊙ (W - W_before)."""
         torch._foreach_lerp_(self.before, self.weights, self.masks)
         torch._foreach_copy_(self.weights, self.before)
 

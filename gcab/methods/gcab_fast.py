@@ -16,7 +16,7 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from gcab.data.tasks import Setting, Task, TaskImages, Watch, ignore
+from gcab.data.tasks import OnProgress, Setting, Task, TaskImages, ignore
 from gcab.errors import GcabError
 from gcab.fast.folded import FoldedDecoder
 from gcab.methods.card import Card
@@ -31,7 +31,7 @@ from gcab.seeds import seeded
 
 BATCH = 500  # images encoded at once
 LARGEST_CACHE = 4 * 2**30  # bytes of encoder features; more images get fewer views
-REHEARSED = 6  # steps of imitation that say how long all will take
+TIMED_STEPS = 6  # steps that are timed to estimate the duration of a distillation
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class GcabFast(Gcab):
         return super().load_state_dict(state_dict, strict=strict, assign=assign)
 
     def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:
-        watch, self.watch = self.watch, ignore  # what takes long is the distillation
+        watch, self.watch = self.watch, ignore  # only the distillation, which takes longest, reports progress
         super().end_task(task, data, held_out)
         self.watch = watch
         if self.network.tasks > 1 and not self.learns(task):
@@ -108,7 +108,7 @@ class GcabFast(Gcab):
             self.distill(data.images, watch)
 
     def preview_end(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:
-        """With two passes: to make them one would take as long as the lesson."""
+        """`end_task` without the distillation into one pass, which would take as long as the lesson."""
         super().end_task(task, data, held_out)
 
     def ending_seconds(self, images: Tensor) -> float:
@@ -116,7 +116,7 @@ class GcabFast(Gcab):
             return 0.0
         trial = copy.deepcopy(self).eval()
         trial.network.finish()
-        return sum(trial.rehearse(images))
+        return sum(trial.estimate_seconds(images))
 
     def forget(self, label: int, images: Tensor | None = None) -> tuple[str, ...]:
         left = super().forget(label, images)
@@ -131,12 +131,12 @@ class GcabFast(Gcab):
     def distill(
         self,
         images: Tensor,
-        watch: Watch = ignore,
+        watch: OnProgress = ignore,
         halfway: Halfway | None = None,
         after_step: AfterStep = lambda _: None,
     ) -> None:
-        """Make one pass of all there are, with images (n, 3, H, W) of the newest task only; the encoder stays."""
-        decoder, (encoding, imitating) = FoldedDecoder(self.network), self.rehearse(images)
+        """Distill all passes into one with images (n, 3, H, W) of the newest task only; the encoder stays as it is."""
+        decoder, (encoding, imitating) = FoldedDecoder(self.network), self.estimate_seconds(images)
         steps, whole = self.options.distillation_steps, encoding + imitating
         behind = 0.0 if halfway is None else imitating * halfway.steps / steps
         if halfway is not None:
@@ -156,10 +156,10 @@ class GcabFast(Gcab):
         imitation.run(stepped)
         self.network.finished = 1
 
-    def rehearse(self, images: Tensor) -> tuple[float, float]:
-        """Seconds that `distill` will spend on encoding and on imitating, from a little of both; nothing changes."""
+    def estimate_seconds(self, images: Tensor) -> tuple[float, float]:
+        """Estimated seconds of `distill` for encoding and for training, timed on a copy."""
         network, some, device = copy.deepcopy(self.network), images[:BATCH], self.network.gate_in.used.device
-        decoder, options = FoldedDecoder(network), dataclasses.replace(self.options, distillation_steps=REHEARSED)
+        decoder, options = FoldedDecoder(network), dataclasses.replace(self.options, distillation_steps=TIMED_STEPS)
         times: list[float] = []
 
         def look() -> None:
@@ -168,24 +168,24 @@ class GcabFast(Gcab):
             times.append(time.perf_counter())
 
         with seeded(0, "rehearse"):
-            self.targets(decoder, some[:1], 1, ignore)  # the first of anything takes longer
+            self.targets(decoder, some[:1], 1, ignore)  # warm-up
             look()
             features, logits = self.targets(decoder, some, 1, ignore)
             look()
             encoding = times[-1] - times[-2]
             join(network, decoder, options.capacity)
             Imitation(network, features, logits, options).run(look)
-        imitating = (times[-1] - times[-REHEARSED]) / (REHEARSED - 1)
+        imitating = (times[-1] - times[-TIMED_STEPS]) / (TIMED_STEPS - 1)
         rounds = self.views_of(images) * len(images) / len(some)
         return rounds * encoding, self.options.distillation_steps * imitating
 
     def views_of(self, images: Tensor) -> int:
-        """How many views of each image there is room for."""
+        """Views of each image whose features fit into `LARGEST_CACHE`."""
         bytes_of_one = 4 * len(images) * self.network.tokens_per_image * self.network.width
         return min(self.options.views, max(1, LARGEST_CACHE // bytes_of_one))
 
     @torch.no_grad()
-    def targets(self, decoder: FoldedDecoder, images: Tensor, views: int, watch: Watch) -> tuple[Tensor, Tensor]:
+    def targets(self, decoder: FoldedDecoder, images: Tensor, views: int, watch: OnProgress) -> tuple[Tensor, Tensor]:
         """Encoded views of images (views n, N, D) and the passes' logits of each (views n, classes), to imitate."""
         network, device = self.network, self.network.gate_in.used.device
         features = torch.empty(views, len(images), network.tokens_per_image, network.width, device=device)
@@ -199,7 +199,7 @@ class GcabFast(Gcab):
         return features.flatten(0, 1), torch.cat(logits)
 
     def uses(self, capacity: float) -> bool:
-        """Whether all tasks are one pass under a mask of this size already."""
+        """Whether all tasks are already one pass under a mask of this capacity."""
         return self.network.tasks == 1 and all(
             int(gate.used.sum()) == units_open(gate, capacity) for gate in gates_of(self.network)
         )
@@ -219,7 +219,7 @@ class GcabFast(Gcab):
         return super().embed(images, self.position(task), compensate)
 
     def position(self, task: int) -> int:
-        """Which pass a task has its classes in."""
+        """The index of the pass that has a task's classes."""
         return self.network.tasks - 1 if task == len(self.tasks) - 1 else 0
 
 
@@ -228,13 +228,13 @@ def distill(
     images: Tensor,
     options: GcabFastOptions,
     seed: int,
-    watch: Watch = ignore,
+    watch: OnProgress = ignore,
     halfway: Halfway | None = None,
     after_step: AfterStep = lambda _: None,
 ) -> GcabFast:
     """A student with one pass in place of all of its teacher's, from images (n, 3, H, W) of the last task only.
 
-    Stopped, it goes on from `halfway`; the random numbers follow from the seed, so what was drawn is drawn again.
+    With `halfway` it resumes; random numbers follow from the seed, so the same ones are drawn again.
     """
     student = GcabFast(teacher.setting, options).to(teacher.network.gate_in.used.device)
     for part in ("network", "statistics", "eye", "referee"):
@@ -246,13 +246,13 @@ def distill(
 
 
 def fast_options(options: GcabOptions, **changes: Any) -> GcabFastOptions:
-    """A teacher's options with those of its distillation."""
+    """GCAB-Fast options: those of the teacher, with these changes."""
     given = {item.name: getattr(options, item.name) for item in dataclasses.fields(options)}
     return GcabFastOptions(**(given | changes))
 
 
 def merge(network: GatedNetwork) -> None:
-    """Leave one untaught pass over the classes of all passes; block and encoder stay."""
+    """Replace all passes by one untrained pass over all classes; block and encoder stay."""
     classes = sum(network.classes)
     network.heads, network.tokens, network.cascade = nn.ModuleList(), nn.ParameterList(), DriftCascade()
     network.gate_in.embeddings, network.gate_hidden.embeddings = nn.ParameterList(), nn.ParameterList()
@@ -262,7 +262,7 @@ def merge(network: GatedNetwork) -> None:
 
 @torch.no_grad()
 def absorb(network: GatedNetwork) -> None:
-    """One pass of two, the second of which says the same of every image: as rows of the first one's head, exactly."""
+    """Merge a second pass with constant logits into the first, exactly: its head becomes rows of the first one's."""
     head, constant = (cast(Head, each).linear for each in network.heads)
     for name, held in [*head.named_parameters()]:
         rows = torch.cat([held, getattr(constant, name)])
@@ -276,7 +276,7 @@ def absorb(network: GatedNetwork) -> None:
 
 
 def join(network: GatedNetwork, decoder: FoldedDecoder, capacity: float) -> None:
-    """One pass where imitation starts: the newest token, all heads side by side, a static mask."""
+    """Replace all passes by the initial student: the newest token, all heads concatenated, a static mask."""
     token = network.tokens[-1].detach()
     merge(network)
     with torch.no_grad():
@@ -287,12 +287,12 @@ def join(network: GatedNetwork, decoder: FoldedDecoder, capacity: float) -> None
 
 
 def gates_of(network: GatedNetwork) -> tuple[Gate, ...]:
-    """Those of its decoder, if it has any."""
+    """The gates of a network's decoder; none without `options.gates`."""
     return (network.gate_in, network.gate_hidden) if network.options.gates else ()
 
 
 def start_head(joined: nn.Linear, decoder: FoldedDecoder) -> None:
-    """All classifiers of a decoder side by side; the LayerNorm before each is folded into it already."""
+    """Copy all classifiers of a decoder into one; the LayerNorm before each is folded into it already."""
     for parameter, of_passes in ((joined.weight, decoder.classifiers), (joined.bias, decoder.biases)):
         padded = zip(cast(Tensor, of_passes), decoder.classes, strict=True)
         parameter.copy_(torch.cat([rows[:count] for rows, count in padded]))
@@ -307,14 +307,14 @@ def close(gate: Gate, capacity: float) -> None:
 
 
 def units_open(gate: Gate, capacity: float) -> int:
-    """How many units a share of a gate is."""
+    """The number of units that a capacity opens."""
     return max(1, round(capacity * gate.units))
 
 
 def cut_and_mirrored(images: Tensor) -> Tensor:
-    """Two images side by side or one above the other, cut at random, after each has been mirrored or not.
+    """Random flips, then random pairs of images joined side by side or one above the other at a random place.
 
-    Students of one task's images imitate better when these differ more; that they show no object does not matter.
+    With images of one task only, distillation is better the more they vary, even if they show no real object.
     """
     for side in (2, 3):
         chosen = torch.rand(len(images), 1, 1, 1) < 0.5

@@ -11,18 +11,18 @@ Evaluate = Callable[[Callable[[], Tensor]], Tensor]
 
 
 class Gradients:
-    """Of all parameters that learn, in one order; heads are among them."""
+    """Gradients of all trainable parameters, heads included, concatenated in a fixed order."""
 
     def __init__(self, learning: Sequence[nn.Parameter], evaluate: Evaluate) -> None:
-        """`evaluate`: calls a loss in the precision of the step."""
+        """`evaluate`: calls a loss under the autocast of the step."""
         self.learning, self.evaluate = learning, evaluate
 
     def flat(self) -> Tensor:
-        """Those of the step, in float32; a parameter without one counts as zero."""
+        """The gradient of the step in float32, zero for parameters that have none."""
         return torch.cat([flattened(parameter.grad, parameter) for parameter in self.learning])
 
     def of(self, loss: Callable[[], Tensor]) -> Tensor:
-        """Those of another loss, averaged over the processes that train together."""
+        """The gradient of another loss, averaged over the processes that train together."""
         with torch.enable_grad():
             found = torch.autograd.grad(self.evaluate(loss), self.learning, allow_unused=True)
         return mean(
@@ -31,7 +31,7 @@ class Gradients:
 
     @torch.no_grad()
     def write(self, flat: Tensor) -> None:
-        """Let the step use these instead."""
+        """Replace the gradient of the step."""
         parts = flat.split([parameter.numel() for parameter in self.learning])
         for parameter, part in zip(self.learning, parts, strict=True):
             if parameter.grad is None:

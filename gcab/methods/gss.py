@@ -18,7 +18,7 @@ from gcab.methods.space import OneOf, space
 from gcab.model.heads import Head
 from gcab.parallel.ranks import gathered
 
-SMALLEST = 1e-6  # score: an image opposite to all others can still be replaced
+SMALLEST = 1e-6  # lower bound of scores: an image opposite to all others can still be replaced
 
 
 @dataclass(frozen=True)
@@ -85,18 +85,18 @@ class Gss(Replayed):
         memory.enter(torch.where(wins, candidates, memory.places), values)
 
     def similarities(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """The largest cosine of the batch's gradient, and of each image's, with some of the memory; 0 without any."""
+        """The largest cosine of the batch's gradient, and of each image's, to sampled stored images'; 0 without any."""
         memory, count = self.memory, len(labels)
         stored = memory.at(memory.sample(self.options.compared))
         products = self.products(torch.cat([images, stored.images]), torch.cat([labels, stored.labels]))
         lengths = products.diagonal().clamp_min(1e-30).sqrt()
         of_batch, length = products[:count, count:].mean(dim=0), products[:count, :count].mean().clamp_min(1e-30).sqrt()
         of_each = products[:count, count:] / (lengths[:count, None] * lengths[count:])
-        there = self.there()
-        return (of_batch / (length * lengths[count:])).max() * there, of_each.max(dim=1).values * there
+        nonempty = self.nonempty()
+        return (of_batch / (length * lengths[count:])).max() * nonempty, of_each.max(dim=1).values * nonempty
 
     def products(self, images: Tensor, labels: Tensor) -> Tensor:
-        """<g_i, g_j> of images as bytes, without augmentation and with nothing dropped."""
+        """<g_i, g_j> of uint8 images, without augmentation and in eval mode."""
         mode = self.network.training
         self.network.eval()
         found = self.head_products if self.options.gradients == "head" else self.all_products
@@ -105,7 +105,7 @@ class Gss(Replayed):
         return result
 
     def head_products(self, images: Tensor, labels: Tensor) -> Tensor:
-        """g_i = (p_i - y_i) ⊗ [norm f_i, 1] for the linear layer of each task's head: no gradient is ever formed."""
+        """g_i = (p_i - y_i) ⊗ [norm f_i, 1] for the linear layer of each task's head, so no gradient is formed."""
         network = self.network
         feature = network.feature(images).float()
         logits = network.head(feature)

@@ -1,9 +1,9 @@
-"""HAL: anchors, images that rehearsal would forget most, must keep their answers (Chaudhry et al., AAAI 2021).
+"""HAL: a step must not change the logits of anchors, images that are forgotten most (Chaudhry et al., AAAI 2021).
 
-Legend: θ = weights, θ̃ = after a step of plain descent, e = anchors, θ_M = θ fine-tuned on the memory, φ = class means.
+Legend: θ = weights, θ̃ = after a plain gradient step, e = anchors, θ_M = θ fine-tuned on the memory, φ = class means.
 Authors and Mammoth differ in much. Here: anchors start at the mean image of a class and stay near its mean feature by
 the cosine, with Adam (authors); z_θ̃ is held constant (Mammoth). Ours: φ and mean images are those of the task's end,
-where both keep running means, and the memory is the reservoir of `er`, where theirs is a ring.
+where both keep running means, and the memory is the reservoir of `er`, where theirs is a ring buffer.
 """
 
 import copy
@@ -55,7 +55,7 @@ class HalOptions(ErOptions):
 
 
 class Differentiated(torch.autograd.Function):
-    """A loss whose gradients are known, so that going backward through it costs nothing a second time."""
+    """A loss with precomputed gradients, so that the backward pass is not run twice."""
 
     @staticmethod
     def forward(ctx: Any, loss: Tensor, gradients: Sequence[Tensor | None], *weights: Tensor) -> Tensor:  # noqa: ARG004
@@ -68,7 +68,7 @@ class Differentiated(torch.autograd.Function):
 
 
 class Hal(Er):
-    """Experience replay beside one synthetic image per class, whose bytes are counted."""
+    """Experience replay, and one synthetic image (anchor) per class whose logits are held."""
 
     Options: ClassVar[type[Any]] = HalOptions
     summary = "hindsight anchor learning: replay, and one synthetic image per class (--options.buffer, 200 images)"
@@ -108,7 +108,7 @@ class Hal(Er):
 
     @classmethod
     def passes(cls, options: Any, fresh: int, classes: Sequence[int]) -> float:
-        """Anchors go through the network as it is and as a step ahead would leave it."""
+        """Anchors pass through the network twice, with θ and with θ̃."""
         anchors = 2 * sum(classes[:-1]) if options.anchors > 0 else 0
         return super().passes(options, fresh, classes) + anchors / fresh
 
@@ -129,7 +129,7 @@ class Hal(Er):
         }
 
     def change(self, ahead: dict[str, Tensor]) -> Tensor:
-        """Mean over old anchors of Σ_c (z_θ(e)_c - z_θ̃(e)_c)², with nothing dropped."""
+        """Mean over old anchors of Σ_c (z_θ(e)_c - z_θ̃(e)_c)², in eval mode."""
         anchors = self.anchors[: self.known]
         with evaluating(self.network):
             now = self.network(anchors)
@@ -146,7 +146,7 @@ class Hal(Er):
         self.anchors[task.first :] = self.sought(start, means, targets, self.rehearsed_network())
 
     def preview_end(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:
-        """What it stores has no say in a decision."""
+        """Nothing, as what it stores does not change predictions."""
 
     def rehearsed_network(self) -> nn.Module:
         """θ_M: a copy, fine-tuned on the memory."""
@@ -181,7 +181,7 @@ class Hal(Er):
         return anchors.detach()
 
     def objective(self, anchors: Tensor, means: Tensor, labels: Tensor, rehearsed: nn.Module) -> Tensor:
-        """Of each anchor by itself."""
+        """The terms to minimise, one value per anchor."""
         feature, kind = self.network.feature(anchors), self.options.loss
         kept = losses(kind, self.network.head(feature), labels) - losses(kind, rehearsed(anchors), labels)
         return kept + self.options.embedding * (1 - functional.cosine_similarity(feature, means, dim=1))
@@ -192,7 +192,7 @@ class Hal(Er):
 
 @contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
-    """With nothing dropped and no statistics followed, for a while."""
+    """Context manager that puts a network into eval mode."""
     mode = network.training
     network.eval()
     try:

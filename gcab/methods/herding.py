@@ -1,4 +1,4 @@
-"""Memories with as many images of every class, chosen when a task ends, and the features that choose them."""
+"""Class-balanced memories, filled at the end of a task, and herding, which selects their images by features."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +17,7 @@ AT_ONCE = 500  # images
 
 
 class AmongExemplars(Method):
-    """Exemplars are shuffled among the task's images, and all are compared with the answers from before the task."""
+    """Shuffles exemplars among the task's images, and distills the logits from before the task on all of them."""
 
     network: Any
 
@@ -43,7 +43,7 @@ class AmongExemplars(Method):
 
 @torch.no_grad()
 def of_images(function: Callable[[Tensor], Tensor], setting: Setting, images: Tensor, device: torch.device) -> Tensor:
-    """A network's answers about images as bytes, in parts that it can take: float32, on the device."""
+    """A function's float32 outputs on the device for uint8 images, normalised and chunk by chunk."""
     return torch.cat([function(setting.normalise(part.to(device))).float() for part in images.split(AT_ONCE)])
 
 
@@ -62,14 +62,14 @@ def class_means(features: Tensor, labels: Tensor, classes: range) -> Tensor:
 
 
 def widened(rows_of_classes: Tensor, classes: int) -> Tensor:
-    """With a row of zeros for each new class."""
+    """A per-class tensor with a row of zeros appended for each new class."""
     return torch.cat([rows_of_classes, rows_of_classes.new_zeros(classes, *rows_of_classes.shape[1:])])
 
 
 def herded(features: Tensor, count: int) -> Tensor:
     """Positions of images whose running mean stays closest to that of all: p_k = argmin |μ - (φ(x) + Σ φ(p_j)) / k|.
 
-    The first of more are the same (iCaRL, algorithm 4); φ are the unit features (n, D) of one class.
+    A smaller count gives a prefix of these (iCaRL, algorithm 4); φ are the unit features (n, D) of one class.
     """
     mean, total = features.mean(dim=0), torch.zeros_like(features[0])
     taken = torch.zeros(len(features), dtype=torch.bool, device=features.device)
@@ -90,15 +90,15 @@ def in_order(labels: Tensor, order_of: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 def number_within_class(labels: Tensor) -> Tensor:
-    """How many of the same class come before each."""
+    """For each image, how many before it are of the same class."""
     same = labels[:, None] == labels[None, :]
     return same.tril(diagonal=-1).sum(dim=1)
 
 
 def add_classes(memory: Memory, new: TaskImages, classes: int, **columns: Tensor) -> None:
-    """Room for new classes by floor(places / classes) images each: of old and new ones the first are kept.
+    """Rebalance a memory to floor(places / classes) images per class: of old and new classes the first are kept.
 
-    `new` are in the order of their worth, `columns` what is remembered of each; remainder places stay empty.
+    `new` images are sorted by priority, `columns` are those of the new images; remaining places stay empty.
     """
     held, device = memory.everything(), memory.labels.device
     count = len(held.labels)

@@ -44,7 +44,7 @@ class IcarlOptions:
 
 
 class Icarl(AmongExemplars, Finetune):
-    """Its features are trained as a classifier, its decisions are those of the nearest class mean."""
+    """Features are trained as a classifier; predictions are those of the nearest class mean."""
 
     Options: ClassVar[type[Any]] = IcarlOptions
     summary = "iCaRL: herded exemplars among the task's images, nearest mean (--options.buffer, 200 images)"
@@ -89,11 +89,11 @@ class Icarl(AmongExemplars, Finetune):
         self.teacher = None
 
     def described(self, images: Tensor) -> Tensor:
-        """φ of images as bytes."""
+        """φ of uint8 images."""
         return unit(of_images(self.network.feature, self.setting, images, self.means.device))
 
     def look_again(self) -> None:
-        """Every class's mean with the features of now: of images and, where these mean the same, mirror images."""
+        """Recompute class means from the current features of exemplars and, with flips, of their mirror images."""
         held = self.memory.everything()
         views = [held.images, held.images.flip(3)] if self.setting.mirrors else [held.images]
         if len(held.labels):

@@ -1,4 +1,4 @@
-"""What methods share that make weights the stiffer the more they matter to what was learned: EWC and MAS."""
+"""Base of methods that penalise changes of weights by their importance to earlier tasks: EWC and MAS."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ from gcab.methods.regularised import Regularised, RegularisedOptions
 
 @dataclass(frozen=True)
 class ImportanceOptions(RegularisedOptions):
-    """How the importances of tasks become one, and how many images tell them."""
+    """How the importances of tasks are merged, and on how many images they are measured."""
 
     merge: Literal["average", "sum"] = "average"  # αΩ + (1-α)Ω_task (FACIL), or γΩ + Ω_task (online EWC, MAS)
     alpha: float = 0.5  # FACIL
@@ -32,8 +32,8 @@ class ImportanceOptions(RegularisedOptions):
             raise GcabError(f"options.images is {self.images}: give a number of images, or 0 for all.")
 
 
-class Originals:
-    """Weights themselves: while a step is recorded, modules hold copies of less precision, which are never at θ*."""
+class MasterWeights:
+    """The float32 master weights: modules of a recorded step hold copies of lower precision, which never equal θ*."""
 
     def __init__(self, weights: Iterable[nn.Parameter]) -> None:
         self.weights = list(weights)
@@ -55,8 +55,8 @@ class Importance(Regularised):
 
     def __init__(self, setting: Setting, options: Any) -> None:
         super().__init__(setting, options)
-        self.originals = Originals(self.shared().values())
-        size = len(self.originals.flat())
+        self.master_weights = MasterWeights(self.shared().values())
+        size = len(self.master_weights.flat())
         self.register_buffer("importance", torch.zeros(size))  # Ω
         self.register_buffer("anchor", torch.zeros(size))  # θ*
 
@@ -67,7 +67,7 @@ class Importance(Regularised):
     def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:  # noqa: ARG002
         terms = {"classification": self.labelled(self.network(batch.images), batch.labels)}
         if self.held:
-            moved = (self.originals.flat() - self.anchor).square()
+            moved = (self.master_weights.flat() - self.anchor).square()
             terms["importance"] = self.options.weight / 2 * (self.importance * moved).sum()
         return terms
 
@@ -78,13 +78,13 @@ class Importance(Regularised):
         alpha, gamma = self.options.alpha, self.options.gamma
         old, new = (alpha, 1 - alpha) if self.options.merge == "average" else (gamma, 1.0)
         self.importance.mul_(old).add_(found, alpha=new)
-        self.anchor.copy_(self.originals.flat())
+        self.anchor.copy_(self.master_weights.flat())
 
     def preview_end(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:
-        """Nothing that decides on an image comes of it."""
+        """Nothing, as importances do not change predictions."""
 
     def measured(self, images: Tensor, largest: int = LARGEST) -> Tensor:
-        """Ω_task: the mean over images, given as bytes, of what each says about every weight."""
+        """Ω_task: the mean over uint8 images of the importance that each gives every weight."""
         total, mode = torch.zeros_like(self.importance), self.network.training
         self.network.eval()
         for part in self.normalised(images, largest):
@@ -99,7 +99,7 @@ class Importance(Regularised):
 
     @abstractmethod
     def of_images(self, images: Tensor) -> Tensor:
-        """What each image says about every weight: (B, weights), none below zero."""
+        """The importance that each image gives every weight: (B, weights), non-negative."""
 
     def prototype_bytes(self) -> int:
         return super().prototype_bytes() + self.importance.nbytes + self.anchor.nbytes

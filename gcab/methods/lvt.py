@@ -44,7 +44,7 @@ class LvtOptions(ReplayedOptions):
 
 
 class Lvt(Replayed):
-    """One classifier learns the task, the other one all classes; the second decides."""
+    """An injection classifier learns the newest task, an accumulation classifier all classes; the latter predicts."""
 
     Options: ClassVar[type[Any]] = LvtOptions
     summary = "LVT: learned keys held by importance, two classifiers, replay (--options.buffer, 200 images)"
@@ -75,7 +75,7 @@ class Lvt(Replayed):
         self.first = 0  # class of the newest task
 
     def keys(self) -> list[nn.Parameter]:
-        """K."""
+        """K: learned keys and position biases of all blocks."""
         blocks = [module for module in self.network.encoder.modules() if isinstance(module, ExternalAttention)]
         return [weight for block in blocks for weight in (block.keys, block.bias)]
 
@@ -132,10 +132,10 @@ class Lvt(Replayed):
         self.remember(task, data)
 
     def preview_end(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:
-        """What it stores has no say in a decision."""
+        """Nothing, as what it stores does not change predictions."""
 
     def mean_gradient(self, data: TaskImages) -> Tensor:
-        """Of the injection loss with respect to K, over all images of the task."""
+        """The gradient of the injection loss with respect to K, averaged over all images of the task."""
         device, total = self.importance.device, torch.zeros_like(self.importance)
         for images, labels in zip(data.images.split(AT_ONCE), data.labels.split(AT_ONCE), strict=True):
             with torch.enable_grad():
@@ -146,7 +146,7 @@ class Lvt(Replayed):
         return total
 
     def remember(self, task: Task, data: TaskImages) -> None:
-        """As many images of every class, those first that the injection classifier is surest of, with their logits."""
+        """Store as many images of every class, those of highest confidence first, with their logits."""
         device, classes = self.importance.device, task.first + task.classes
         labels, share = data.labels.to(device), self.options.buffer // classes
         told = of_images(lambda part: self.injected(self.network.feature(part)), self.setting, data.images, device)
@@ -167,5 +167,5 @@ class Lvt(Replayed):
 
 
 def surest(confidence: Tensor) -> Tensor:
-    """Positions from the highest on, equals in their own order."""
+    """Positions by decreasing confidence, ties in their original order."""
     return confidence.argsort(descending=True, stable=True)

@@ -1,4 +1,4 @@
-"""Learning without forgetting: on new images, old classes keep the answers they had (Li and Hoiem 2016).
+"""Learning without forgetting: on new images, the old classes' logits are distilled (Li and Hoiem 2016).
 
 Not here: the original first trains the new head alone for a while.
 """
@@ -11,7 +11,7 @@ from torch import Tensor
 from gcab.data.tasks import Batch, Progress, Task
 from gcab.errors import GcabError
 from gcab.methods.card import Card, Compass
-from gcab.methods.distillation import softened_divergence, yes_or_no_divergence
+from gcab.methods.distillation import sigmoid_cross_entropy, softened_divergence
 from gcab.methods.regularised import Distilled, RegularisedOptions
 from gcab.methods.space import Between, OneOf, space
 
@@ -49,7 +49,7 @@ class Lwf(Distilled):
         super().grow(task)
 
     def batch(self, batch: Batch) -> Batch:
-        """With z⁻, the answers of the old heads as they were."""
+        """Add z⁻, the teacher's logits of old classes."""
         if self.teacher is None:
             return batch
         return replace(batch, targets={"answers": self.teacher(batch.images)[:, : self.known]})
@@ -64,5 +64,5 @@ class Lwf(Distilled):
 
     def distance(self, now: Tensor, before: Tensor) -> Tensor:
         if self.options.answers == "sigmoid":
-            return yes_or_no_divergence(now, before)
+            return sigmoid_cross_entropy(now, before)
         return softened_divergence(now, before, self.options.temperature)

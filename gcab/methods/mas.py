@@ -1,4 +1,4 @@
-"""Memory aware synapses: weights that the answers are sensitive to move less (Aljundi et al. 2018)."""
+"""Memory aware synapses: a quadratic penalty weighted by the sensitivity of the logits (Aljundi et al. 2018)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal

@@ -1,6 +1,6 @@
 """Stored training images, for methods that rehearse: a fixed number of places, every byte of them counted.
 
-Everything here has fixed shapes and never waits for the device, so that it may happen inside a recorded step; several
+Operations have fixed shapes and never synchronise with the device, so that they can be part of a recorded step; several
 processes that train together keep the same memory, as each of them draws the same random numbers for the whole batch.
 """
 
@@ -17,7 +17,7 @@ from gcab.sizes import Size, sides
 
 
 class Memory(nn.Module):
-    """Images as bytes, their labels, and named columns: what a method remembers of each image."""
+    """A fixed-size store of uint8 images, their labels, and named columns of further values for each image."""
 
     purposes: ClassVar[dict[str, str]] = {
         "images": "STORED TRAINING IMAGES",
@@ -32,7 +32,7 @@ class Memory(nn.Module):
     seen: Tensor
 
     def __init__(self, places: int, image_size: Size, columns: Mapping[str, Tensor] | None = None) -> None:
-        """`columns`: for each name one entry, such as `torch.zeros(10)`, whose shape and type all places get."""
+        """`columns`: for each name an example entry, such as `torch.zeros(10)`, for shape, dtype and initial value."""
         super().__init__()
         self.places = places
         self.register_buffer("images", torch.zeros(places, 3, *sides(image_size), dtype=torch.uint8))
@@ -44,46 +44,46 @@ class Memory(nn.Module):
             self.register_buffer(name, torch.empty(places, *entry.shape, dtype=entry.dtype).copy_(entry))
 
     def widen(self, name: str, more: int) -> None:
-        """So many zeros at the end of each entry of a column, as for the logits of new classes."""
+        """Append `more` zeros to each entry of a column, as for the logits of new classes."""
         column: Tensor = getattr(self, name)
         setattr(self, name, torch.cat([column, column.new_zeros(*column.shape[:-1], more)], dim=-1))
 
     def draw(self, count: int) -> Replay:
-        """Images for each of this process's places in a batch: without replacement while there are enough."""
+        """This process's share of `count` random images per process, without replacement while there are enough."""
         return self.at(rows(self.sample(count * world())))
 
     def sample(self, count: int) -> Tensor:
-        """Places of so many stored images, the same in all processes."""
+        """Random places of `count` stored images, the same in all processes."""
         keys = torch.rand(self.places, device=self.labels.device)
         shuffled = keys.masked_fill(~self.full(), -1.0).argsort(descending=True)
         turn = torch.arange(count, device=keys.device) % self.filled.clamp_min(1)
         return shuffled[turn]
 
     def choose(self, scores: Tensor, count: int) -> Tensor:
-        """A place for each of so many rows, by itself, with chances as the scores (places,) are."""
+        """`count` independent random places, with probabilities proportional to `scores` (places,)."""
         return (torch.rand(count, self.places, device=scores.device).log() / scores).argmax(dim=1)
 
     def full(self) -> Tensor:
-        """Which places hold an image."""
+        """Mask of the places that hold an image."""
         return torch.arange(self.places, device=self.filled.device) < self.filled
 
     def at(self, slots: Tensor) -> Replay:
         return Replay(self.images[slots], self.labels[slots], slots)
 
     def everything(self) -> TaskImages:
-        """All images that are stored; it waits for the device."""
+        """All stored images; synchronises with the device."""
         count = int(self.filled)
         return TaskImages(self.images[:count], self.labels[:count])
 
     @torch.no_grad()
     def reservoir(self, images: Tensor, labels: Tensor, **columns: Tensor) -> None:
-        """`offer` of a step's batch, of which every process has its rows."""
+        """`offer` for a step's batch, whose rows are spread over the processes."""
         values = {"images": images, "labels": labels, **columns}
         self.offer(**{name: gathered(value.to(self.labels.device)) for name, value in values.items()})
 
     @torch.no_grad()
     def offer(self, **values: Tensor) -> None:
-        """A uniform sample of the stream: number n of it takes a free place, or one of all n + 1 at random."""
+        """Reservoir sampling: image n takes a free place, or one drawn from 0..n if that is within the memory."""
         device, count = self.labels.device, len(values["labels"])
         number = self.seen + torch.arange(count, device=device)
         exact = in_double(device)
@@ -91,13 +91,13 @@ class Memory(nn.Module):
         self.enter(torch.where(number < self.places, number, drawn), values)
 
     def enter(self, slots: Tensor, values: Mapping[str, Tensor]) -> None:
-        """The next images of the stream, each into its place, or nowhere where that is `places` or more."""
+        """Write the next images of the stream into their slots; those with a slot of `places` or more are dropped."""
         self.put(self.winners(slots), values)
         self.seen.add_(len(slots))
         self.filled.copy_(self.seen.clamp_max(self.places))
 
     def fill(self, values: Mapping[str, Tensor]) -> Tensor:
-        """The next images of the stream into places that are free, and the numbers of all of them in the stream."""
+        """Write the next images of the stream into free places; returns the index in the stream of each image."""
         count = len(values["labels"])
         number = self.seen + torch.arange(count, device=self.seen.device)
         self.put(self.winners(number), values)
@@ -106,17 +106,17 @@ class Memory(nn.Module):
 
     @torch.no_grad()
     def update(self, slots: Tensor, **columns: Tensor) -> None:
-        """New entries of columns in the places that this process's images were drawn from."""
+        """Overwrite column entries in the slots that this process's images were drawn from."""
         self.put(self.winners(gathered(slots)), {name: gathered(value) for name, value in columns.items()})
 
     def winners(self, slots: Tensor) -> Tensor:
-        """The row that each place gets, the last of those whose slot it is; -1 where there is none."""
+        """For each place the last row that is written to it, -1 if there is none."""
         winner = torch.full((self.places + 1,), -1, device=slots.device)
         winner.scatter_reduce_(0, slots.clamp_max(self.places), torch.arange(len(slots), device=slots.device), "amax")
         return winner[:-1]
 
     def put(self, winner: Tensor, values: Mapping[str, Tensor]) -> None:
-        """Into every place the row that `winner` (places,) names; -1 leaves it as it is."""
+        """Copy into every place the row that `winner` (places,) names; -1 leaves it as it is."""
         for name, value in values.items():
             held: Tensor = getattr(self, name)
             new = value.to(held.device)[winner.clamp_min(0)]
@@ -124,7 +124,7 @@ class Memory(nn.Module):
 
     @torch.no_grad()
     def rewrite(self, images: Tensor, labels: Tensor, **columns: Tensor) -> None:
-        """These images and no others from now on; there may be fewer than places."""
+        """Replace all stored images by these, of which there may be fewer than places."""
         count = len(labels)
         assert count <= self.places, f"{count} images for {self.places} places"
         for name, value in {"images": images, "labels": labels, **columns}.items():
@@ -134,15 +134,15 @@ class Memory(nn.Module):
         self.filled.fill_(count)
 
     def image_bytes(self) -> int:
-        """Of all places, filled or not."""
+        """Bytes of the images of all places, filled or not."""
         return self.images.nbytes
 
     def column_bytes(self) -> int:
-        """Of all that is stored beside images and labels."""
+        """Bytes of the columns of all places."""
         return sum(getattr(self, name).nbytes for name in self.columns)
 
     def renamed(self, old: Mapping[str, str]) -> Any:
-        """A hook that lets a method load a state from before it had a memory: old name -> name in here."""
+        """A hook for `load_state_dict` that maps names of states from before there was a `Memory`: old -> new."""
 
         def rename(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:  # noqa: ARG001
             for before, now in old.items():

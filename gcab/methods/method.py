@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from gcab.data.augment import Augment
 from gcab.data.mixing import Mixed
-from gcab.data.tasks import Batch, Part, Progress, Replay, Setting, Task, TaskImages, Watch, ignore
+from gcab.data.tasks import Batch, OnProgress, Part, Progress, Replay, Setting, Task, TaskImages, ignore
 from gcab.errors import GcabError
 from gcab.methods.card import Card
 from gcab.methods.gradients import Gradients
@@ -40,8 +40,8 @@ class Method(nn.Module, ABC):
     def __init__(self, setting: Setting, options: Any) -> None:
         super().__init__()
         self.setting, self.options = setting, options
-        self.watch: Watch = ignore  # of `end_task`, which may tell it how far it is
-        self.augment: Augment | None = None  # during `end_task`, for trainings of its own
+        self.watch: OnProgress = ignore  # progress callback of `end_task`
+        self.augment: Augment | None = None  # during `end_task`, for methods that train within it
 
     @classmethod
     def additive(cls, options: Any) -> bool:  # noqa: ARG003
@@ -59,7 +59,7 @@ class Method(nn.Module, ABC):
 
     @property
     def judged(self) -> bool:
-        """Whether `end_task` has a use for images that were held out."""
+        """Whether `end_task` uses held-out images."""
         return False
 
     @abstractmethod
@@ -70,7 +70,7 @@ class Method(nn.Module, ABC):
         """Make what only this task's training needs, such as a teacher; `end_task` removes it."""
 
     def first_sight(self, task: Task, data: TaskImages) -> None:
-        """Make what the task's images tell and learning does not change; `end_task` does it if it was not called."""
+        """Compute from the task's images what training does not change; `end_task` does it if this was not called."""
 
     def among(self) -> TaskImages | None:
         """Stored images that are shuffled among the task's own; None for methods that store none, or replay them."""
@@ -81,7 +81,7 @@ class Method(nn.Module, ABC):
         return None
 
     def batch(self, batch: Batch) -> Batch:
-        """Add all that the loss needs and that learning does not change, such as a teacher's targets."""
+        """Add what the loss needs and training does not change, such as a teacher's targets."""
         return batch
 
     def rate(self, task: Task, epoch: int) -> float:  # noqa: ARG002
@@ -99,37 +99,37 @@ class Method(nn.Module, ABC):
         """Parameters have moved: restore, clamp or record."""
 
     def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:
-        """Last sight of the task's images, and of those of it that were not trained on."""
+        """Last sight of the task's images, and of its held-out images."""
 
     def last_sight(self, task: Task, held_out: TaskImages) -> None:
-        """Learn from images that were held out, too, where `left_out` can tell what it would say without them."""
+        """Learn the held-out images, too, where `left_out` can give leave-one-out logits of them."""
 
     def left_out(self, data: TaskImages, trained: bool) -> Tensor | None:  # noqa: ARG002
-        """Logits (n, classes) of images that it has learned, each as if it alone had not been; None: it cannot tell.
+        """Leave-one-out logits (n, classes) of images that it has learned; None where the method has none.
 
-        `trained`: they are not held out.
+        `trained`: whether they were trained on rather than held out.
         """
         return None
 
     @property
     def unit(self) -> float:
-        """What its logits are multiples of: temperatures before and after a task compare in it."""
+        """The scale of its logits, in units of which temperatures before and after a task are comparable."""
         return 1.0
 
     def preview_end(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:
-        """`end_task` without what takes long, on a copy: good enough to see what the method would decide."""
+        """`end_task` on a copy, without what takes long and does not change predictions much."""
         self.end_task(task, data, held_out)
 
     def forget(self, label: int, images: Tensor | None = None) -> tuple[str, ...]:  # noqa: ARG002
-        """Take a class out, with its images (n, 3, H, W) as bytes if they are at hand; says what is left of it."""
+        """Remove a class, given its uint8 images (n, 3, H, W) if available; returns in words what is left of it."""
         raise GcabError("this method cannot forget a class: what it learned of one is in all of its weights.")
 
     def join(self, label: int, other: int) -> tuple[str, ...]:  # noqa: ARG002
-        """Make one class of two, the first of them; says what is not as if both had been learned as one."""
+        """Merge class `other` into `label`; returns in words what is not as if both had been learned as one."""
         raise GcabError("this method cannot join classes: what it learned of each is in all of its weights.")
 
     def merge(self, other: "Method", places: Sequence[int]) -> None:  # noqa: ARG002
-        """Know what another one knows, too, which has its classes in these places here."""
+        """Add what another model has learned; `places` are the labels that its classes have here."""
         raise GcabError(
             "only models of the method eye or frozen can be merged: networks that were trained apart do not add up."
         )
@@ -139,15 +139,15 @@ class Method(nn.Module, ABC):
         return None
 
     def verdict(self) -> str | None:
-        """What the newest task's images have decided, in one line for the user; None where nothing was decided."""
+        """What the held-out images decided about the network and the eye, in one line for the user; None without."""
         return None
 
     def expected(self) -> Tensor | None:
-        """The share of new images of each class that it should name right, estimated from what it stores; 0 to 1."""
+        """Expected accuracy on new images of each class, 0 to 1, estimated from what it stores."""
         return None
 
     def ending_seconds(self, images: Tensor) -> float:  # noqa: ARG002
-        """How long `end_task` will take, from a little of its work; 0 where it is no time to speak of."""
+        """Estimated duration of `end_task`, from timing a small part of it; 0 where it is negligible."""
         return 0.0
 
     @abstractmethod
@@ -155,7 +155,7 @@ class Method(nn.Module, ABC):
         """Logits (B, classes seen); there is no task in the signature."""
 
     def predictor(self) -> Callable[[Tensor], Tensor]:
-        """`predict` for as long as the method does not learn: what no image changes may be computed once."""
+        """`predict` with constants computed once, valid until the method learns again."""
         return self.predict
 
     def features(self, images: Tensor) -> Tensor | None:  # noqa: ARG002
@@ -163,7 +163,7 @@ class Method(nn.Module, ABC):
         return None
 
     def parts(self) -> dict[str, Part]:
-        """The logits that parts of the method would give alone: what each is worth."""
+        """The logits of parts of the method alone, which show what each is worth."""
         return {}
 
     def compensate(self, features: Tensor, task: int) -> Tensor | None:  # noqa: ARG002
@@ -179,12 +179,12 @@ class Method(nn.Module, ABC):
         return {}
 
     def counted(self) -> dict[str, list[int]]:
-        """What happened how often in the training of each task, for its record."""
+        """Event counts in the training of each task, for its record."""
         return {}
 
     @property
     def device(self) -> torch.device:
-        """Where images go to: some of its tensors may be elsewhere, as sums in double precision are."""
+        """The device for images; some tensors may be elsewhere, as sums in double precision are."""
         return next(chain(self.parameters(), self.buffers())).device
 
     def memories(self) -> list[Memory]:
@@ -205,9 +205,9 @@ class Method(nn.Module, ABC):
 
     @classmethod
     def passes(cls, options: Any, fresh: int, classes: Sequence[int]) -> float:  # noqa: ARG003
-        """Images that a step of the last task runs through the network that learns, for each of the fresh ones.
+        """Images that a step of the last task passes through the trained network, per fresh image.
 
-        `classes` has the number of each task's. Passes through a frozen teacher do not count.
+        `classes` has the number of classes of each task. Passes through a frozen teacher do not count.
         """
         return 1.0 if cls.trains else 0.0
 
@@ -217,18 +217,18 @@ class Method(nn.Module, ABC):
 
 
 def grow(method: Method, task: Task, seed: int) -> None:
-    """Add a task's parameters with the initial values its place in the run gives it."""
+    """Add a task's parameters, with initial values that depend on seed and task only."""
     with seeded(seed, "grow", task.index):
         method.grow(task)
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, first: int = 0) -> Tensor:
-    """Softmax over the classes from `first` on: every image is of one of them."""
+    """Softmax cross-entropy over the classes from `first` on."""
     return functional.cross_entropy(logits, labels - first)
 
 
 def binary_cross_entropy(logits: Tensor, labels: Tensor, first: int = 0, mixed: Mixed | None = None) -> Tensor:
-    """L_BCE over the classes from `first` on: every class is its own yes-or-no question."""
+    """L_BCE over the classes from `first` on: a binary problem for every class."""
     targets = functional.one_hot(labels - first, logits.shape[1]).to(logits.dtype)
     if mixed is not None:
         others = functional.one_hot(mixed.labels - first, logits.shape[1]).to(logits.dtype)
@@ -237,16 +237,16 @@ def binary_cross_entropy(logits: Tensor, labels: Tensor, first: int = 0, mixed: 
 
 
 def losses(kind: Loss, logits: Tensor, labels: Tensor) -> Tensor:
-    """What each image adds to the mean that `cross_entropy` or `binary_cross_entropy` is."""
+    """The loss of each image, whose mean is `cross_entropy` or `binary_cross_entropy`."""
     if kind == "ce":
         return functional.cross_entropy(logits, labels, reduction="none")
-    # `one_hot` looks at the labels' values, which a gradient per image by `vmap` does not allow.
+    # `one_hot` reads the labels' values, which `vmap` does not allow for per-image gradients.
     targets = (labels[:, None] == torch.arange(logits.shape[1], device=labels.device)).to(logits.dtype)
     return functional.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(dim=1)
 
 
 def state_bytes(method: Method) -> int:
-    """Bytes of everything the method remembers, images and prototypes included."""
+    """Bytes of the method's whole state_dict, images and prototypes included."""
     return sum(value.numel() * value.element_size() for value in method.state_dict().values())
 
 

@@ -1,4 +1,4 @@
-"""How one pass learns what many say (paper, section "GCAB Distillation"), and goes on where it was stopped."""
+"""Training of the one distilled pass (paper, section "GCAB Distillation"), which can be stopped and resumed."""
 
 import math
 from collections.abc import Callable
@@ -26,28 +26,28 @@ class Halfway:
 
 
 class Imitation:
-    """Minimises KL(teacher || student); with `state` in a checkpoint it can stop and go on later, bit for bit.
+    """Trains block, token and head of the student by KL(teacher || student).
 
-    Block, token and head learn.
+    With `state` in a checkpoint it resumes, bit for bit.
     """
 
     def __init__(self, network: GatedNetwork, features: Tensor, logits: Tensor, options: "GcabFastOptions") -> None:
         self.network, self.features, self.logits, self.options = network, features, logits, options
         self.learning = [*network.block.parameters(), *network.tokens.parameters(), *network.heads.parameters()]
         self.steps = 0  # done
-        self.position = torch.zeros(1, dtype=torch.long, device=features.device)  # the same, for a recorded step
+        self.position = torch.zeros(1, dtype=torch.long, device=features.device)  # `steps` in a recorded step
         picks = torch.randint(len(features), (options.distillation_steps, options.distillation_batch))
         self.picks = picks.to(features.device)
         lr = recordable_rate(options.distillation_lr, features.device)
         self.optimiser = torch.optim.Adam(self.learning, lr=lr, capturable=features.is_cuda, fused=True)
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint after a step needs: all else follows from images, teacher and seed."""
+        """The state for a checkpoint after a step; all else follows from images, teacher and seed."""
         return {"learned": self.learning, "optimiser": self.optimiser.state_dict()}
 
     @torch.no_grad()
     def resume(self, halfway: Halfway) -> None:
-        """Stand where a checkpoint stood."""
+        """Restore the state of a checkpoint."""
         for parameter, learned in zip(self.learning, halfway.state["learned"], strict=True):
             parameter.copy_(learned)
         restore_optimiser(self.optimiser, halfway.state["optimiser"])
@@ -55,7 +55,7 @@ class Imitation:
         self.position.fill_(halfway.steps)
 
     def run(self, after_step: Callable[[], object]) -> None:
-        """All steps that are left."""
+        """Run the remaining steps."""
         learned_before = [parameter.requires_grad for parameter in self.learning]
         for parameter in self.learning:
             parameter.requires_grad_(True)
@@ -74,7 +74,7 @@ class Imitation:
 
     def step(self, masks: Masks) -> None:
         """One batch of views."""
-        pick = self.picks.index_select(0, self.position % len(self.picks)).squeeze(0)  # recording tries more than all
+        pick = self.picks.index_select(0, self.position % len(self.picks)).squeeze(0)  # recording may run extra steps
         student = fast_logits(self.network, [self.features[pick]], [masks])
         self.optimiser.zero_grad()
         softened_divergence(student, self.logits[pick], self.options.temperature).backward()

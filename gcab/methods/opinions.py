@@ -1,6 +1,6 @@
-"""What joins the paper's decision: class statistics, an eye, and the referee that weighs all opinions.
+"""Opinions beside the paper's heads: class statistics, an eye, and the referee that weighs them all.
 
-Not in the paper. `Gcab` learns the network; here is all that it knows beside it, each part switched on by an option.
+Not in the paper. `Gcab` trains the network; here is the rest, each part switched on by an option.
 """
 
 from abc import abstractmethod
@@ -14,8 +14,8 @@ from gcab.data.tasks import Part, Setting, Task, TaskImages
 from gcab.fast.eye import FastEye
 from gcab.fast.folded import FoldedDecoder
 from gcab.methods.decision import Decision, Refereed, Weighted
-from gcab.methods.imitation import imitations
 from gcab.methods.method import Method
+from gcab.methods.pseudo_features import pseudo_opinions
 from gcab.model.discriminant import ExactDiscriminant
 from gcab.model.eye import EyeClassifier, features_for
 from gcab.model.frozen import Frozen
@@ -34,10 +34,10 @@ class Opinionated(Method):
     options: "GcabOptions"
     network: GatedNetwork
     teacher: Frozen | None  # the encoder before the current task
-    seen: list[ExactDiscriminant]  # what the eye will know after the current task, once it has looked
+    seen: list[ExactDiscriminant]  # at most one: the eye's after the current task, from `first_sight` to `end_task`
 
     def add_opinions(self, setting: Setting, options: "GcabOptions") -> None:
-        """Make what the options ask for beside the network, which is there already."""
+        """Create statistics, eye and referee as the options ask for them; the network exists already."""
         self.statistics = ClassStatistics(self.network.encoder.grid, self.network.width, options.statistics_pooled)
         features = features_for(setting.image_size, options.eye)
         self.eye = EyeClassifier(FastEye(features, setting.mirrors, options.eye_side)) if options.eye else None
@@ -50,7 +50,7 @@ class Opinionated(Method):
 
     @classmethod
     def additive(cls, options: "GcabOptions") -> bool:
-        """Eye and statistics are sums; the network stands still if the projector of a task starts as the identity."""
+        """Eye and statistics are sums; an untrained task leaves the network alone if its projector is the identity."""
         return options.tried and (options.drift != "pfr" or options.network.projector == "residual")
 
     @classmethod
@@ -58,11 +58,11 @@ class Opinionated(Method):
         return options.eye > 0
 
     def learns(self, task: Task) -> bool:
-        """One class alone gives heads nothing to tell apart."""
+        """A lesson of one class has nothing to train, as its head has nothing to tell apart."""
         return task.classes > 1 or not self.additive(self.options)
 
     def opinions(self) -> tuple[str, ...]:
-        """Those that have a say in the decision."""
+        """The names of the opinions that the options switch on."""
         present = {HEADS: True, STATISTICS: self.options.statistics, EYE: self.options.eye > 0}
         return tuple(name for name, there in present.items() if there)
 
@@ -77,7 +77,7 @@ class Opinionated(Method):
             self.seen = [self.eye.taught(data.images, data.labels, self.watch)]
 
     def teach_opinions(self, task: Task, data: TaskImages) -> None:
-        """Statistics move as the encoder did and learn the task's images; the eye knows what it has seen."""
+        """Transport the statistics along the drift, then add the task's images to statistics and eye."""
         if self.options.statistics:
             now = self.pooled(self.network.encoder, data)
             if self.teacher is not None and self.options.compensation:
@@ -90,20 +90,20 @@ class Opinionated(Method):
             self.eye.ridge = self.seen.pop()
 
     def last_sight(self, task: Task, held_out: TaskImages) -> None:
-        """In lessons the eye learns held-out images, too, and they judge the network beside what it knows then."""
+        """Add held-out images to the eye, and fit the referee again with its leave-one-out logits of them."""
         if self.options.tried and self.eye is not None:
             self.eye.ridge = self.eye.taught(held_out.images, held_out.labels)
             self.weigh_opinions(task, held_out, learned=True)
 
     def left_out(self, data: TaskImages, trained: bool) -> Tensor | None:
-        """Of images that the network was trained on, where the eye decides alone."""
+        """None for images that the network was trained on, unless the eye decides alone."""
         if not self.options.tried or self.eye is None or self.referee is None or (trained and self.heard):
             return None
         return self.referee(self.opinions_without(data)).cpu()
 
     @property
     def heard(self) -> bool:
-        """Whether the network has a say beside the eye."""
+        """Whether the network's opinions have any weight beside the eye's."""
         return self.referee is not None and bool(self.referee.weights[:-1].any())
 
     @property
@@ -112,7 +112,7 @@ class Opinionated(Method):
         return float(self.referee.weights[-1]) or 1.0 if self.referee is not None and self.eye is not None else 1.0
 
     def opinions_without(self, data: TaskImages) -> dict[str, Tensor]:
-        """What every part says about images that the eye has learned, each as if it alone had not been."""
+        """The opinions on images that the eye has learned, with its leave-one-out logits."""
         assert self.eye is not None, "which has learned them"
         said = self.opinions_on(data.images)
         return {**said, EYE: self.eye.left_out(data.images, data.labels).to(said[EYE].device)}
@@ -123,20 +123,20 @@ class Opinionated(Method):
             return
         if held_out is None:
             if self.options.tried and task.classes:
-                self.referee.trust_eye()  # nobody can tell what the new classes would lose
+                self.referee.trust_eye()  # the network cannot be judged on the new classes
             return
         opinions = self.opinions_without(held_out) if learned else self.opinions_on(held_out.images)
         classes = range(sum(self.task_classes()))
         self.referee.fit(opinions, held_out.labels, task.first)
         if self.options.tried:
             seen = set(held_out.labels.tolist())
-            imitated, labels = imitations(self, held_out, [label for label in classes if label not in seen])
-            heard = {name: torch.cat([said, imitated[name]]) for name, said in opinions.items()}
+            pseudo, labels = pseudo_opinions(self, held_out, [label for label in classes if label not in seen])
+            heard = {name: torch.cat([said, pseudo[name]]) for name, said in opinions.items()}
             self.referee.try_network(heard, torch.cat([held_out.labels, labels]))
 
     @torch.no_grad()
     def rival(self, data: TaskImages, older: int) -> float:
-        """The logit that puts a new class level with the strongest of the `older` ones, on average over its images."""
+        """The largest logit of the `older` classes, averaged over the images of a new class."""
         if not older or not len(data.labels):
             return 0.0
         heads = self.heads(FoldedDecoder(self.network))
@@ -150,13 +150,13 @@ class Opinionated(Method):
 
     @torch.no_grad()
     def opinions_on(self, images: Tensor) -> dict[str, Tensor]:
-        """What every part of the method says about images as bytes."""
+        """The opinions on uint8 images, by name."""
         heard = {name: part for name, part in self.parts().items() if name in self.opinions()}
         said = [[part(some, self.features(some)) for part in heard.values()] for some in self.normalised(images)]
         return {name: torch.cat(logits) for name, logits in zip(heard, zip(*said, strict=True), strict=True)}
 
     def normalised(self, images: Tensor) -> Iterator[Tensor]:
-        """Images as bytes in parts that the network can take."""
+        """Uint8 images, normalised, in chunks."""
         return (self.setting.normalise(part.to(self.device)) for part in images.split(500))
 
     def features(self, images: Tensor) -> Tensor:
@@ -164,10 +164,10 @@ class Opinionated(Method):
 
     @abstractmethod
     def heads(self, decoder: Callable[[list[Tensor]], Tensor], compensate: bool = True) -> Decision:
-        """The paper's decision."""
+        """The paper's decision, by the heads alone."""
 
     def decision(self, decoder: Callable[[list[Tensor]], Tensor]) -> nn.Module:
-        """All that the options have decide."""
+        """The decision by all opinions that the options switch on."""
         heads = self.heads(decoder)
         if self.referee is not None:
             statistics = self.statistics if self.options.statistics else None
@@ -227,7 +227,7 @@ class Opinionated(Method):
         return tuple(left)
 
     def expected(self) -> Tensor | None:
-        """What the eye alone would do: of the network's opinions on old classes nothing that is stored can tell."""
+        """That of the eye alone: what is stored does not tell how well the network does on old classes."""
         return None if self.eye is None else self.eye.ridge.expected()
 
     def verdict(self) -> str | None:

@@ -99,7 +99,7 @@ class Pass(Finetune):
         return cross_entropy(self.network.head(features).float() / self.options.temperature, labels)
 
     def augmented(self, count: int) -> tuple[Tensor, Tensor]:
-        """μ_c + r ε of old classes drawn at random, before the LayerNorm of any head, and these classes."""
+        """Noisy prototypes μ_c + r ε of random old classes, before the LayerNorm of any head, and their labels."""
         device = self.prototypes.device
         labels = (uniform(count, device=device) * self.known).long().clamp_max(self.known - 1)
         return self.prototypes[labels] + self.radius * normal(count, self.network.width, device=device), labels

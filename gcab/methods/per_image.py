@@ -1,4 +1,4 @@
-"""The gradient of every single image, many images at once."""
+"""Per-sample gradients, vectorised over images."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -16,7 +16,7 @@ Objective = Callable[[Tensor, Tensor], Tensor]  # from the logits (K,) of an ima
 def gradients_per_image(
     network: nn.Module, weights: Mapping[str, Tensor], objective: Objective, images: Tensor, targets: Tensor
 ) -> Tensor:
-    """∂ objective / ∂ weights of each image by itself: (B, number of weights); no image knows of the others."""
+    """∂ objective / ∂ weights of each image by itself: (B, number of weights)."""
 
     def value(weights: dict[str, Tensor], image: Tensor, target: Tensor) -> Tensor:
         return objective(functional_call(network, weights, (image[None],))[0], target)
@@ -27,6 +27,6 @@ def gradients_per_image(
 
 
 def chunks(count: int, weights: Mapping[str, Tensor], largest: int = LARGEST) -> Iterator[slice]:
-    """So many images in parts whose gradients fit into memory."""
+    """Slices of `count` images whose per-sample gradients fit into memory."""
     size = max(1, largest // sum(weight.numel() for weight in weights.values()))
     return (slice(start, start + size) for start in range(0, count, size))

@@ -19,7 +19,7 @@ def methods() -> dict[str, type[Method]]:
 
 @cache
 def methods_in(folders: tuple[str, ...]) -> dict[str, type[Method]]:
-    """Each is read once: a configuration asks for its method whenever it is resolved."""
+    """Cached, as every resolution of a configuration looks up its method."""
     found: dict[str, type[Method]] = {}
     for module_info in pkgutil.iter_modules(folders):
         module = importlib.import_module(f"gcab.methods.{module_info.name}")

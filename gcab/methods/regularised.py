@@ -1,4 +1,4 @@
-"""What methods share that store no image and hold the network near where it was with one more term of the loss."""
+"""Base of methods that store no image and add a regularisation term to the loss."""
 
 import math
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from gcab.model.frozen import Frozen
 
 @dataclass(frozen=True)
 class RegularisedOptions:
-    """Without stored images only the newest head can be trained on labels and not tell the others never to answer."""
+    """Labels train the newest head only: without stored images they would teach the others to reject every image."""
 
     weight: float = 1.0  # λ of the term
     loss: Loss = "ce"
@@ -27,7 +27,7 @@ class RegularisedOptions:
 
 
 class Regularised(Finetune):
-    """Fine-tuning with a term from the second task on."""
+    """Fine-tuning with a regularisation term from the second task on."""
 
     options: RegularisedOptions
 
@@ -41,7 +41,7 @@ class Regularised(Finetune):
 
     @property
     def held(self) -> bool:
-        """Whether there is something to hold on to."""
+        """Whether the regularisation term applies: there are old classes, and its weight is not 0."""
         return self.known > 0 and self.options.weight > 0
 
     def labelled(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ class Regularised(Finetune):
 
 
 class Distilled(Regularised):
-    """Compares with the network as it was before the task; nothing is stored between tasks."""
+    """Regularised by a teacher, the network as it was before the task; nothing is stored between tasks."""
 
     def __init__(self, setting: Setting, options: Any) -> None:
         super().__init__(setting, options)

@@ -1,4 +1,4 @@
-"""What methods share that store training images and look at them again: options, draws, shares of tasks."""
+"""Base of methods that store training images and replay them: options, draws, equal shares for tasks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class ReplayedOptions:
 
 
 class Replayed(Finetune):
-    """Fine-tuning beside a memory; where `ahead` is false its steps fill it, and it is looked at from the first on."""
+    """Fine-tuning with replay; where `ahead` is false, steps fill the memory, and replay starts in the first task."""
 
     columns: ClassVar[Mapping[str, Tensor]] = {}  # what the memory has beside images and labels, an entry of each
     ends: Tensor
@@ -56,7 +56,7 @@ class Replayed(Finetune):
         return self.memory.draw(self.drawn(count)) if self.rehearses() else None
 
     def rehearses(self) -> bool:
-        """Whether there is something to look at again, or will be within the task."""
+        """Whether there are stored images to replay, or will be within the task."""
         return self.options.buffer > 0 and (len(self.ends) > 1 or not self.ahead)
 
     @classmethod
@@ -66,7 +66,7 @@ class Replayed(Finetune):
 
     @classmethod
     def looked_at(cls, options: Any, fresh: int, classes: Sequence[int]) -> int:  # noqa: ARG003
-        """Stored images that a step of the last task runs through the network, beside so many fresh ones."""
+        """Stored images that a step of the last task passes through the network, beside `fresh` new ones."""
         return int(options.replay or fresh)
 
     def drawn(self, fresh: int) -> int:
@@ -86,18 +86,18 @@ class Replayed(Finetune):
         fresh = batch.fresh
         if batch.slots is None:
             return self.classification(logits, batch.labels)
-        share = len(batch.slots) / len(logits) * self.there()
+        share = len(batch.slots) / len(logits) * self.nonempty()
         new, old = logits[:fresh], logits[fresh:]
         of_new, of_old = self.classification(new, batch.labels[:fresh]), self.classification(old, batch.labels[fresh:])
         return (1 - share) * of_new + share * of_old
 
-    def there(self) -> Tensor:
-        """1 where the memory holds an image, 0 before that, when draws are of empty places."""
+    def nonempty(self) -> Tensor:
+        """1 if the memory holds any image, else 0: a factor on the loss of draws, which are then of empty places."""
         return (self.memory.filled > 0).float()
 
     @torch.no_grad()
     def answers(self, images: Tensor) -> Tensor:
-        """Logits of images as bytes, without augmentation and with nothing dropped."""
+        """Logits of uint8 images, without augmentation and in eval mode."""
         mode, device = self.network.training, self.memory.labels.device
         self.network.eval()
         found = [self.network(self.setting.normalise(part.to(device))) for part in images.split(AT_ONCE)]
@@ -112,19 +112,21 @@ class SharedByTasks(Replayed):
         memory, share = self.memory, self.options.buffer // (task.index + 1)
         tasks = self.tasks_of_labels(memory.everything().labels)
         kept = torch.cat([(tasks == index).nonzero().squeeze(1)[:share] for index in range(task.index + 1)])
-        chosen = taking_turns(data.labels.cpu())[:share].to(data.images.device)
+        chosen = round_robin(data.labels.cpu())[:share].to(data.images.device)
         fresh = TaskImages(data.images[chosen], data.labels[chosen])
         joined = TaskImages(memory.images[kept], memory.labels[kept]).joined(fresh)
-        columns = {name: torch.cat([getattr(memory, name)[kept], new]) for name, new in self.remembered(fresh).items()}
+        columns = {
+            name: torch.cat([getattr(memory, name)[kept], new]) for name, new in self.stored_columns(fresh).items()
+        }
         memory.rewrite(joined.images, joined.labels, **columns)
 
-    def remembered(self, images: TaskImages) -> dict[str, Tensor]:  # noqa: ARG002
+    def stored_columns(self, images: TaskImages) -> dict[str, Tensor]:  # noqa: ARG002
         """The columns of images that enter the memory."""
         return {}
 
 
-def taking_turns(labels: Tensor) -> Tensor:
-    """A random order of images in which classes take turns: every first part of it is balanced."""
+def round_robin(labels: Tensor) -> Tensor:
+    """A random order of images, round-robin over classes: every prefix of it is balanced."""
     order = torch.randperm(len(labels))
     shuffled = labels[order]
     turn = torch.zeros_like(shuffled)

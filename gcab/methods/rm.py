@@ -36,7 +36,7 @@ class RmOptions(ReplayedOptions):
 
 
 class Rm(Replayed):
-    """Keeps images at equal steps of uncertainty, which is how often changed views of one get another answer."""
+    """Keeps images at equal steps of uncertainty, the disagreement of predictions on perturbed views of an image."""
 
     Options: ClassVar[type[Any]] = RmOptions
     summary = "Rainbow Memory: images from certain to uncertain, CutMix (--options.buffer, 200 images)"
@@ -86,10 +86,10 @@ class Rm(Replayed):
         self.memory.rewrite(candidates.images[kept], candidates.labels[kept])
 
     def preview_end(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:
-        """What it stores has no say in a decision."""
+        """Nothing, as what it stores does not change predictions."""
 
     def uncertainty(self, images: Tensor) -> Tensor:
-        """u = 1 - (most votes) / 12 over the answers about changed views: (n,), on the host."""
+        """u = 1 - (most votes) / 12 over the predictions on perturbed views: (n,), on the CPU."""
         device = self.memory.labels.device
         answers = [
             of_images(lambda part: self.network(part).argmax(dim=1), self.setting, view, device).long()
@@ -100,6 +100,6 @@ class Rm(Replayed):
 
 
 def at_equal_steps(worth: Tensor, count: int) -> Tensor:
-    """Positions of ranks 0, s, 2s, ... with s = n / count, from the lowest worth on; equals in their own order."""
+    """Positions of ranks 0, s, 2s, ... with s = n / count, from the lowest worth on; ties in their original order."""
     order = worth.argsort(stable=True)
     return order[:: max(1, len(order) // count)][:count] if count else order[:0]

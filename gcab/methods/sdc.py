@@ -46,7 +46,7 @@ class SdcOptions:
 
 
 class Sdc(Finetune):
-    """Decides by the nearest of its prototypes, which are all it keeps of old classes."""
+    """Predicts the class of the nearest prototype; prototypes are all it keeps of old classes."""
 
     Options: ClassVar[type[Any]] = SdcOptions
     summary = "semantic drift compensation: class means move as new images near them do; stores no image"

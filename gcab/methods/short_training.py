@@ -1,4 +1,4 @@
-"""A short training when a task ends, on images that a method has stored; nothing is dropped in it."""
+"""A short training loop for the end of a task, on images that a method has stored; without stochastic depth."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -6,14 +6,14 @@ import torch
 from torch import Tensor, nn
 
 from gcab.data.augment import Augment
-from gcab.data.tasks import Setting, TaskImages, Watch, ignore
+from gcab.data.tasks import OnProgress, Setting, TaskImages, ignore
 from gcab.model.exact import in_double
 
 
 def batches_of(
     data: TaskImages, batch_size: int, steps: int, setting: Setting, augment: Augment | None, device: torch.device
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """So many batches, epoch after epoch in another order; another view of an image each time, given `augment`."""
+    """`steps` batches, shuffled anew in every epoch; augmented where `augment` is given, else only normalised."""
     random = torch.Generator(in_double(device)).manual_seed(int(torch.randint(2**62, ())))
     order = torch.empty(0, dtype=torch.long)
     for _ in range(steps):
@@ -30,7 +30,7 @@ def train_shortly(
     make_optimiser: Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer],
     batches: Iterator[tuple[Tensor, Tensor]],
     loss: Callable[[Tensor, Tensor], Tensor],
-    watch: Watch = ignore,
+    watch: OnProgress = ignore,
     steps: int = 1,
 ) -> None:
     """Minimise a loss of images and labels over these parameters, frozen ones included."""

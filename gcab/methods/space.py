@@ -1,4 +1,4 @@
-"""What `gcab search` may change of a method: a range for each of a few settings, declared in the method's own file."""
+"""Search spaces of `gcab search`: a range for each of a few settings, declared in the method's own file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,10 +6,10 @@ from typing import Any, Protocol
 
 
 class Range(Protocol):
-    """Values of a setting; `str` of it says which."""
+    """Values that a search may give a setting; `str` describes them."""
 
     def at(self, place: float, default: Any) -> Any:
-        """The value at a place from 0 to below 1."""
+        """The value at a quantile `place` from 0 to below 1."""
 
 
 Space = Mapping[str, Range]  # dotted setting -> its range
@@ -17,13 +17,13 @@ NOTHING: Space = {}  # for methods that have nothing to choose
 
 
 def rounded(value: float) -> float:
-    """To two digits: a person will type it."""
+    """Rounded to two significant digits, as a person will type it."""
     return float(f"{value:.2g}")
 
 
 @dataclass(frozen=True)
 class Between:
-    """Every order of magnitude is as likely as every other."""
+    """Log-uniform between two values."""
 
     low: float
     high: float
@@ -37,7 +37,7 @@ class Between:
 
 @dataclass(frozen=True)
 class Near:
-    """So many times smaller to so many times larger than the default, for what data sets and profiles set."""
+    """Log-uniform within a factor of `times` around the default, for what data sets and profiles set."""
 
     times: float
 

@@ -1,4 +1,4 @@
-"""An encoder that never learns, with class statistics of what it happens to see: what training is worth.
+"""A frozen encoder with random weights and class statistics of its features: the baseline for what training is worth.
 
 Not in the paper. Its weights are random numbers from the seed, so nothing drifts and nothing is forgotten; a method
 that trains an encoder and stores no image has to beat it.
@@ -26,7 +26,7 @@ class UntrainedOptions:
 
 
 class Untrained(Method):
-    """A mean per class and one scatter for all are all it learns."""
+    """Learns a mean per class and one scatter matrix only."""
 
     Options: ClassVar[type[Any]] = UntrainedOptions
     summary = "an encoder of random weights with class statistics, untrained: a baseline to beat; stores no image"

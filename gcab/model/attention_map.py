@@ -1,4 +1,4 @@
-"""Where the class token looked: A of each task's pass over the image's tokens (paper, section "Gated class-attention").
+"""Attention maps: the class token's attention A over the image tokens (paper, section "Gated class-attention").
 
 Legend: θ = class token, b = encoder features, p = [θ, b], m_i = `gate_in`,
 A = softmax((Q ⊙ m_QK)(K ⊙ m_QK)^T / sqrt(d/h)).
@@ -12,7 +12,7 @@ from gcab.model.network import GatedNetwork, PlainNetwork
 
 
 def class_attention_map(block: ClassAttention, token: Tensor, features: Tensor, gate_in: Tensor | None) -> Tensor:
-    """A averaged over the heads, of the N image tokens only: (B, N); what is missing to 1 the token gave itself."""
+    """A averaged over the heads, without the class token's weight on itself, so rows sum to less than 1: (B, N)."""
     m_i = token.new_ones(()) if gate_in is None else gate_in  # (D,)
     θ = token.expand(len(features), 1, -1)  # (B, 1, D)
     p = block.norm_attention(torch.cat([θ, features.to(θ.dtype)], dim=1)) * m_i  # (B, 1 + N, D)
@@ -34,5 +34,5 @@ def gated_attention_maps(network: GatedNetwork, images: Tensor, compensate: bool
 
 
 def plain_attention_map(network: PlainNetwork, images: Tensor) -> Tensor:
-    """The one pass of a network without tasks: (B, 1, N)."""
+    """The one map of a network without a pass per task: (B, 1, N)."""
     return class_attention_map(network.block, network.token, network.encoder(images), None)[:, None]

@@ -16,7 +16,7 @@ from gcab.model.options import NetworkOptions
 
 
 class ClassAttention(nn.Module):
-    """One pass of one task: class token and features in, the decoder's feature f out; without gates when given none."""
+    """One pass of one task, from class token and features to the decoder's feature f; ungated without gates."""
 
     purposes: ClassVar[dict[str, str]] = {"": "decoder: sums features up, shared by all tasks"}
 
@@ -36,7 +36,7 @@ class ClassAttention(nn.Module):
         self.norm_mlp = nn.LayerNorm(width) if options.normalise else nn.Identity()
         self.expand = nn.Linear(width, hidden)
         self.contract = nn.Linear(hidden, width)
-        self.drop_path = DropPath(drop_path) if drop_path > 0 else nn.Identity()  # which draws no random numbers
+        self.drop_path = DropPath(drop_path) if drop_path > 0 else nn.Identity()  # Identity draws no random numbers
 
     def forward(
         self,

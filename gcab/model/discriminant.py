@@ -1,9 +1,9 @@
-"""A linear discriminant out of sums that forget nothing: what was added is exact, and can be taken away again.
+"""Linear discriminant analysis from exact sufficient statistics, to which images can be added and subtracted again.
 
-Not in the paper. The sums of all tasks are those of training on everything at once.
+Not in the paper. The statistics of all tasks add up to those of joint training, so nothing is forgotten.
 
-Legend: x = an image's features (F whole numbers), y = its class as a one-hot vector, n = number of images, n_c = those
-of class c, G = Σ x xᵀ (F, F), S = Σ y xᵀ (classes, F), μ_c = S_c / n_c, Σ = the covariance of x around its μ_c.
+Legend: x = an image's features (F integers), y = its class as a one-hot vector, n = number of images, n_c = those of
+class c, G = Σ x xᵀ (F, F), S = Σ y xᵀ (classes, F), μ_c = S_c / n_c, Σ = the covariance of x around its μ_c.
 """
 
 import math
@@ -18,29 +18,29 @@ from torch.nn import functional
 
 from gcab.errors import GcabError
 from gcab.model.exact import Exact
-from gcab.model.remembered import Remembering
+from gcab.model.lesson_cache import CachedInLesson
 from gcab.model.rows import drop_row
 from gcab.model.triangle import unpacked
 
-PROBES = 32  # random vectors that estimate a trace
-RAREST = 1e-6  # share of a class that was never seen
-LEAST = 1e-3  # of an image's score that its class's other images are held to explain
-TELLING = 10  # images a class, on average, below which the sums say nothing sound about new ones (docs/log.md)
+PROBES = 32  # random vectors of Hutchinson's trace estimator
+RAREST = 1e-6  # prior of a class without images
+LEAST = 1e-3  # lower bound of 1 - h, with h the leverage of an image
+TELLING = 10  # mean number of images per class below which accuracy on new ones is not estimated (docs/log.md)
 
 
 class Sums(NamedTuple):
-    """What some images add to an `ExactDiscriminant`."""
+    """Sufficient statistics of some images: what they add to an `ExactDiscriminant`."""
 
     gram: Tensor  # (1 or classes, triangle) int64
     sums: Tensor  # (classes, F) int64
     counts: Tensor  # (classes,) int64
 
 
-class ExactDiscriminant(Exact, Remembering):
-    """Linear discriminant analysis with a ridge, out of sums: log P(class | x), of normal classes with a common Σ.
+class ExactDiscriminant(Exact, CachedInLesson):
+    """Linear discriminant analysis with a ridge: log P(class | x) of Gaussian classes with a shared Σ.
 
-    The sums of all tasks are those of training on everything at once, and what was added can be taken away again.
-    Features count in units of their own deviation, which the sums tell, too.
+    It keeps sums over images only, which images can be added to and subtracted from exactly. Features are standardised
+    by means and deviations that follow from the same sums.
     """
 
     purposes: ClassVar[dict[str, str]] = {
@@ -69,7 +69,7 @@ class ExactDiscriminant(Exact, Remembering):
         self.register_buffer("bias", torch.zeros(0))  # b
 
     def grow(self, classes: int) -> None:
-        """Room for the classes of a new task."""
+        """Append zeros for the classes of a new task."""
         for name in ("sums", "counts", "weight", "bias", *(["gram"] if self.per_class else [])):
             held = getattr(self, name)
             setattr(self, name, torch.cat([held, held.new_zeros(classes, *held.shape[1:])]))
@@ -81,12 +81,12 @@ class ExactDiscriminant(Exact, Remembering):
 
     @torch.no_grad()
     def add(self, features: "Sums") -> None:
-        """Count the images of some classes in."""
+        """Add the statistics of new images; `solve` then updates the classifier."""
         self._change(features, 1)
 
     @torch.no_grad()
     def remove(self, features: "Sums") -> None:
-        """Count them out again: what is left is what it would have been without them."""
+        """Subtract the statistics of learned images, exactly: as if they had never been added."""
         if (self.counts < features.counts.to(self.counts.device)).any():
             raise GcabError("these are more images than were learned of their class: nothing can be taken out.")
         self._change(features, -1)
@@ -99,12 +99,12 @@ class ExactDiscriminant(Exact, Remembering):
 
     @torch.no_grad()
     def drop(self, label: int) -> None:
-        """Take a class out; a G that it shares with others stays as it is, so its images are to be removed before."""
+        """Delete a class's rows; a shared G is left as it is, so `remove` the class's images first."""
         drop_row(self, label, "sums", "counts", "weight", "bias", *(["gram"] if self.per_class else []))
 
     @torch.no_grad()
     def join(self, label: int, other: int) -> None:
-        """Count the images of another class as this one's: the sums are those of learning both as one class."""
+        """Merge another class into this one: the sums are those of learning both as one class."""
         for name in ("sums", "counts"):
             getattr(self, name)[label] += getattr(self, name)[other]
         if self.per_class:
@@ -115,7 +115,7 @@ class ExactDiscriminant(Exact, Remembering):
         self.solve()
 
     def in_places(self, places: Sequence[int], classes: int) -> "Sums":
-        """All it knows, for another one of so many classes: `places` are those of its own among them."""
+        """Its sums laid out for `classes` classes, among which its own have the indices `places`."""
         where = torch.tensor(places, device=self.counts.device)
 
         def moved(rows: Tensor) -> Tensor:
@@ -130,22 +130,22 @@ class ExactDiscriminant(Exact, Remembering):
         system = self.system()
         rule = system.rule
         weight = rule.weight * system.scale[:, None]
-        self.weight.copy_(rule.honest * weight.T)
-        self.bias.copy_(rule.honest * (rule.bias - system.mean @ weight))
+        self.weight.copy_(rule.shrinkage * weight.T)
+        self.bias.copy_(rule.shrinkage * (rule.bias - system.mean @ weight))
 
     def system(self) -> "System":
-        """What the sums say of the features in units of their deviation, worked out once in a lesson."""
-        if self.remembered is None:
-            return self.solved()
-        return self.remembered.solution((self.gram, self.sums, self.counts), self.solved)
+        """The statistics of standardised features and their Cholesky factor, cached during a lesson."""
+        if self.lesson_cache is None:
+            return self.factorised()
+        return self.lesson_cache.solution((self.gram, self.sums, self.counts), self.factorised)
 
-    def solved(self) -> "System":
-        """The same, worked out: most of the time that a lesson takes without a network."""
+    def factorised(self) -> "System":
+        """`system` without the cache; takes most of the time of a lesson without a network."""
         n, sums = int(self.counts.sum()), self.sums.double()
         share, mean = self.counts.double() / n, sums.sum(dim=0) / n
         matrix = unpacked(self.gram.sum(dim=0)).div_(n).addr_(mean, mean, alpha=-1)
         deviation = matrix.diagonal().clamp_min(0).sqrt()
-        scale = torch.where(deviation > 0, 1 / deviation.clamp_min(1e-9), 0.0)  # features that never vary have no say
+        scale = torch.where(deviation > 0, 1 / deviation.clamp_min(1e-9), 0.0)  # constant features get weight 0
         seen = self.counts > 0
         means = torch.where(seen[:, None], sums / self.counts.clamp_min(1)[:, None] - mean, 0.0) * scale
         matrix.mul_(scale).mul_(scale[:, None]).addmm_((means * share[:, None]).T, means, alpha=-1)
@@ -155,12 +155,12 @@ class ExactDiscriminant(Exact, Remembering):
         return System(torch.linalg.cholesky(matrix), means, mean, scale, share, noise, r, n)
 
     def expected(self, images: int = 300) -> Tensor | None:
-        """The share of new images of each class that it should name right (classes,); None where nothing can tell."""
+        """Expected accuracy on new images of each class (classes,); None with too few images to estimate it."""
         confusion = self.confusion(images)
         return None if confusion is None else confusion.diagonal()
 
     def confusion(self, images: int = 300) -> Tensor | None:
-        """The share of new images of each class (rows) that it should take for each (columns), from enough sums."""
+        """Expected share of new images of each class (rows) predicted as each (columns); None with too few images."""
         if int(self.counts.sum()) < TELLING * len(self.counts):
             return None
         answers = self.simulated(images).argmax(dim=2)  # (classes, images)
@@ -168,14 +168,14 @@ class ExactDiscriminant(Exact, Remembering):
 
     @torch.no_grad()
     def simulated(self, images: int = 300) -> Tensor:
-        """Scores that new images of each class should get, (classes, images, classes), drawn from what the sums tell.
+        """Random scores of new images of each class, (classes, images, classes), drawn from the fitted Gaussians.
 
-        The images that were learned fit too well. Had one of them, with leverage h, been left out, its class would
-        spread 1 / (1 - h) times as far, and have a mean that owes it nothing.
+        Training images fit too well, which is corrected as by leave-one-out: without an image of leverage h, its
+        class's scores would spread 1 / (1 - h) times as far, around a mean to which the image did not contribute.
         """
         system = self.system()
-        weight, bias, freedom, honest = system.rule
-        centres = system.means @ weight  # of the scores of each class, without b
+        weight, bias, freedom, shrinkage = system.rule
+        centres = system.means @ weight  # (classes, classes): mean scores of each class, without b
         spread = centres - system.r * weight.T @ weight  # weightᵀ Σ weight
         random = torch.Generator().manual_seed(0)
         values, vectors = torch.linalg.eigh((spread + spread.T) / 2)
@@ -184,17 +184,17 @@ class ExactDiscriminant(Exact, Remembering):
         others = system.noise / (1 - system.noise).clamp_min(0.5)  # 1 / (n_c - 1)
         left = (1 - (1 + others) * freedom / system.n).clamp_min(LEAST)  # 1 - h, of an image of each class
         centres = centres - torch.diag(freedom * others * (1 + others / 2) / left)
-        return honest * (centres[:, None] + noise / left[:, None, None] + bias)
+        return shrinkage * (centres[:, None] + noise / left[:, None, None] + bias)
 
     @torch.no_grad()
     def left_out(self, features: Tensor, labels: Tensor) -> Tensor:
-        """Scores (n, classes) of images that were learned, each as if it alone had not been.
+        """Leave-one-out scores (n, classes) of learned images, in closed form.
 
-        Without an image Σ lacks k d dᵀ / n, where d is how far it is from μ_c and k = n_c / (n_c - 1), and μ_c lacks
-        ε d, ε = 1 / (n_c - 1): products with Σ⁻¹ follow from those with d.
+        Without an image Σ is less by k d dᵀ, where d = x - μ_c and k = n_c / (n_c - 1) / n, and μ_c is less by ε d,
+        ε = 1 / (n_c - 1): products with the new Σ⁻¹ follow from the Sherman-Morrison formula.
         """
         system, own = self.system(), torch.arange(len(labels), device=self.device)
-        weight, bias, freedom, honest = system.rule
+        weight, bias, freedom, shrinkage = system.rule
         counts, labels = self.counts.double(), labels.to(self.device)
         x = (features.to(self.device).double() - system.mean) * system.scale
         d = x - system.means[labels]
@@ -209,13 +209,13 @@ class ExactDiscriminant(Exact, Remembering):
         scores[own, labels] += grown * (mine - across - epsilon * dd / 2)
         noise = 1 / (counts[labels] - 1).clamp_min(0.5) - system.noise[labels]
         scores[own, labels] += freedom * noise / 2 + torch.log1p(-1 / counts[labels]).clamp_min(math.log(RAREST))
-        return (honest * scores).float()
+        return (shrinkage * scores).float()
 
     def nbytes(self) -> int:
         return sum(buffer.nbytes for buffer in self.buffers())
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *arguments: Any) -> None:
-        """Sums too large for 32 bits were stored with more."""
+        """Take the stored type of `gram`: int64 where sums exceeded 32 bits."""
         stored = state_dict.get(f"{prefix}gram")
         if stored is not None:
             self.gram = self.gram.to(stored.dtype)
@@ -224,33 +224,33 @@ class ExactDiscriminant(Exact, Remembering):
 
 @dataclass(frozen=True)
 class System:
-    """Classes of normal features in units of their deviation."""
+    """Gaussian classes of standardised features with a shared covariance."""
 
-    factor: Tensor  # Cholesky's, of Σ + r
-    means: Tensor  # (classes, F): μ_c less the mean of all
-    mean: Tensor  # of the features, as they are
-    scale: Tensor  # 1 / deviation
-    share: Tensor  # of each class in all images
+    factor: Tensor  # Cholesky factor of Σ + r
+    means: Tensor  # (classes, F): μ_c, standardised
+    mean: Tensor  # (F,): of the raw features
+    scale: Tensor  # (F,): 1 / deviation of the raw features
+    share: Tensor  # (classes,): of all images, the class prior
     noise: Tensor  # (classes,): 1 / n_c, the variance of a mean in units of Σ
-    r: float
+    r: float  # ridge
     n: int
 
     @cached_property
     def rule(self) -> "Rule":
-        """How to decide; the noise of a mean makes μ_cᵀ (Σ + r)⁻¹ μ_c larger by `freedom` / n_c, which is taken off."""
-        weight, freedom = self.solved(self.means.T), self.freedom()
+        """The linear classifier; the noise of a mean adds `freedom` / n_c to μ_cᵀ (Σ + r)⁻¹ μ_c, subtracted here."""
+        weight, freedom = self.solve(self.means.T), self.freedom()
         squares = (self.means.T * weight).sum(dim=0) - freedom * self.noise
         bias = self.share.clamp_min(RAREST).log() - squares / 2
         return Rule(weight, bias, freedom, max(1 - (freedom + 1) / self.n, LEAST))
 
     def freedom(self) -> float:
-        """tr (Σ + r)⁻¹ Σ: how many directions the images tell of."""
+        """tr (Σ + r)⁻¹ Σ, the ridge's effective degrees of freedom, by Hutchinson's estimator."""
         random = torch.Generator().manual_seed(0)
         signs = torch.randint(2, (len(self.scale), PROBES), generator=random).double().mul_(2).sub_(1)
         signs = signs.to(self.scale.device) * (self.scale > 0)[:, None]
-        return float((signs.square().sum() - self.r * (signs * self.solved(signs)).sum()) / PROBES)
+        return float((signs.square().sum() - self.r * (signs * self.solve(signs)).sum()) / PROBES)
 
-    def solved(self, right: Tensor) -> Tensor:
+    def solve(self, right: Tensor) -> Tensor:
         return torch.cholesky_solve(right, self.factor)
 
     def squared(self, rows: Tensor) -> Tensor:
@@ -259,14 +259,14 @@ class System:
 
 
 class Rule(NamedTuple):
-    """A class's score: its column of `weight` times the features, and its `bias`."""
+    """A linear classifier of standardised features: scores are shrinkage · (xᵀ `weight` + `bias`)."""
 
     weight: Tensor  # (Σ + r)⁻¹ μ, (F, classes)
     bias: Tensor  # (classes,)
-    freedom: float  # of `System`
-    honest: float  # 1 - h, with h the mean leverage of an image: what it adds to its own score is no evidence
+    freedom: float  # effective degrees of freedom
+    shrinkage: float  # 1 - h, with h the mean leverage of an image: shrinks scores by what images add to their own
 
 
 def ridge(features: int, images: int, classes: int) -> float:
-    """r, of a standardised feature's variance: more for few images or many features (chosen on held-out images)."""
+    """r, as a share of a feature's variance: larger for few images or many features (chosen on held-out images)."""
     return 0.001 * max(1.0, features / 8192) + (150 + 3 * classes) * min(1.0, math.sqrt(features / 4096)) / images

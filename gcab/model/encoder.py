@@ -13,7 +13,7 @@ from gcab.errors import GcabError
 from gcab.parallel.ranks import uniform
 from gcab.sizes import Size, pixels, sides
 
-PRETRAINED_SIDE = 7  # areas a side over which tokens of a pretrained encoder are averaged
+PRETRAINED_SIDE = 7  # cells a side to which the tokens of a pretrained encoder are average-pooled
 RESNET_STRIDE = 8  # pixels between neighbours in the last feature map of a ResNet with a stem of stride 1
 Observed = Literal["scores", "mixed"]
 
@@ -54,7 +54,7 @@ class EncoderConfig:
         return math.prod(self.grid(image_size))
 
     def drop_rates(self) -> list[float]:
-        """The share of the images that drop a branch of each block and, last, of the decoder's."""
+        """Stochastic depth rates: of each encoder block and, last, of the decoder block."""
         if self.drop_path_over == "network":
             return [self.drop_path * index / self.blocks for index in range(self.blocks + 1)]
         return [*(self.drop_path * index / max(1, self.blocks - 1) for index in range(self.blocks)), 0.0]
@@ -79,7 +79,7 @@ class SelfAttention(nn.Module):
         return q, k, self.split(self.value(x))
 
     def observe(self, x: Tensor, what: Observed) -> tuple[Tensor, Tensor]:
-        """`forward`, and of each head Q K^T / sqrt(d) (B, heads, N, N) or what it mixed (B, heads, N, D / heads)."""
+        """`forward`, and per head the scores Q K^T / sqrt(d) (B, heads, N, N) or outputs (B, heads, N, D / heads)."""
         q, k, v = self.project(x)
         mixed = self.mix(q, k, v)
         return self.join(mixed), q @ k.mT * q.shape[-1] ** -0.5 if what == "scores" else mixed
@@ -95,7 +95,7 @@ class SelfAttention(nn.Module):
 
 
 class OffsetScores(nn.Module):
-    """A linear layer from offsets to one score per head, as a sum: a matrix product of three columns is slower."""
+    """A linear layer from offsets to one score per head, written as a sum: a product of three columns is slower."""
 
     def __init__(self, heads: int) -> None:
         super().__init__()
@@ -175,7 +175,7 @@ class ExternalAttention(SelfAttention):
 class DropPath(nn.Module):
     """Stochastic depth: drops a residual branch for a random share of the images.
 
-    The rate is a tensor so that blocks with different rates share one compiled form.
+    The rate is a tensor so that blocks with different rates share one compiled graph.
     """
 
     rate: Tensor
@@ -190,7 +190,7 @@ class DropPath(nn.Module):
         return branch * self.kept(len(branch)).to(branch.dtype)
 
     def kept(self, images: int, branches: int = 1) -> Tensor:
-        """What branches are multiplied by, on average 1, drawn one after the other: (images, branches, 1)."""
+        """Random factors of residual branches, 0 or 1 / (1 - rate), drawn branch by branch: (images, branches, 1)."""
         draws = torch.cat([uniform(images, 1, 1, device=self.rate.device) for _ in range(branches)], dim=1)
         return (draws >= self.rate) / (1 - self.rate)
 
@@ -213,7 +213,7 @@ class Block(nn.Module):
         return self.add(x, self.attention(self.norm_attention(x)))
 
     def observe(self, x: Tensor, what: Observed) -> tuple[Tensor, Tensor]:
-        """`forward`, and what its attention did."""
+        """`forward`, and the scores or outputs of its attention."""
         attended, seen = self.attention.observe(self.norm_attention(x), what)
         return self.add(x, attended), seen
 
@@ -265,7 +265,7 @@ class Encoder(nn.Module):
         return x
 
     def observe(self, images: Tensor, what: Observed) -> tuple[Tensor, list[Tensor]]:
-        """`forward` by the readable path, and what the attention of each block did (A-D)."""
+        """`forward` by the readable path, and the scores or outputs of each block's attention (for A-D)."""
         x, seen = self.embed(images), []
         for block in self.blocks:
             assert isinstance(block, Block)
@@ -274,7 +274,7 @@ class Encoder(nn.Module):
         return x, seen
 
     def embed(self, images: Tensor) -> Tensor:
-        """`patches`, as a product because its windows do not overlap, and where in the image they are: (B, N, D)."""
+        """Patch tokens plus position embedding (B, N, D); the convolution is one matrix product, without overlap."""
         patch = self.config.patch
         grid = images.unflatten(3, (-1, patch)).unflatten(2, (-1, patch))  # (B, 3, rows, patch, columns, patch)
         windows = grid.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)  # (B, N, 3 patch²)

@@ -1,4 +1,4 @@
-"""Parts that compute in double precision, on devices that may have none."""
+"""Modules that compute in double precision, and stay on the CPU where the device has none."""
 
 from collections.abc import Callable
 from typing import Self
@@ -6,21 +6,21 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-SINGLE = ("mps",)  # kinds of devices without double precision
+SINGLE = ("mps",)  # device types without float64
 
 
 def in_double(device: torch.device) -> torch.device:
-    """Where numbers of this device can be doubles: there, or on the host."""
+    """The device itself, or the CPU where the device has no float64."""
     return torch.device("cpu") if device.type in SINGLE else device
 
 
 def at(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor on a device; nothing is traced or recorded where it is there already."""
+    """`tensor.to(device)`, without an operation to trace or record where the tensor is there already."""
     return tensor if tensor.device == device else tensor.to(device)
 
 
 class Exact(nn.Module):
-    """A part that stays on the host where the others go to a device without double precision."""
+    """A module that stays on the CPU when the model moves to a device without float64."""
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]

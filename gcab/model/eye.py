@@ -1,9 +1,9 @@
-"""The eye: a fixed, untrained way to see, the same for everybody, with an exact linear classifier on top of it.
+"""The eye: a fixed, untrained feature extractor, the same for everybody, with an exact linear discriminant on top.
 
-Not in the paper. An image is compared with a few thousand small filters; where and how strongly it resembles them are
-its features. The filters are whitened patches of public photos (`benchmarks/make_eye.py`), a constant of the program:
-no training image has any part in them. All arithmetic is in whole numbers, so that features and their sums are the
-same on every machine, in any order, to the last bit.
+Not in the paper. Features are the thresholded and pooled responses to a few thousand small filters. The filters are
+whitened patches of public photos (`benchmarks/make_eye.py`), a constant of the program: no training image has any part
+in them. All sums are of integers, so that features and their sums are the same on every machine and in any order, bit
+for bit.
 What is learned of its features x, and the legend of G and S, is in `gcab/model/discriminant.py`.
 """
 
@@ -22,39 +22,39 @@ from torch.nn import functional
 from gcab.errors import GcabError
 from gcab.model.discriminant import ExactDiscriminant, Sums
 from gcab.model.exact import Exact, at
-from gcab.model.remembered import Remembering
+from gcab.model.lesson_cache import CachedInLesson
 from gcab.model.triangle import packed
 from gcab.sizes import Size, sides
 
 VERSION = 2  # of the filters and of all constants below: features of different versions must not be added
-SIDE, SHARP_SIDE = 32, 64  # pixels to which images are brought; the second for photos that show more
+SIDE, SHARP_SIDE = 32, 64  # pixels a side to which images are resized; the second for photos with more detail
 SMALL_SIDE = 16  # the same for images that are no larger than this
-CELLS = 2  # per side: where in the image a filter answers
-SIGNS = 2  # a filter's positive and its negative answers
-FLAT = 10.0  # a deviation of brightness (of 255) below which a patch counts as flat
-THRESHOLD = 0.5  # weaker answers count as none
-STEPS = 32  # of an answer from 0 to 1
-LEVELS = 128  # of a feature from 0 to 1
+CELLS = 2  # pooling cells per side
+SIGNS = 2  # the positive and the negative part of a response
+FLAT = 10.0  # deviation (of 255 levels) added in quadrature to a patch's own, so that flat patches do not amplify noise
+THRESHOLD = 0.5  # of a response: weaker ones count as 0
+STEPS = 32  # quantisation steps of a response from 0 to 1
+LEVELS = 128  # quantisation levels of a feature from 0 to 1
 PER_FILTER = SIGNS * CELLS**2
 SHARES = {6: 2, 4: 1, 9: 1}  # patch size -> its share of the filters
 MULTIPLE = PER_FILTER * sum(SHARES.values())
-CHUNK = 10  # images of 32 pixels seen at once on a processor: more do not fit its cache
-SUMMED = 500  # images whose products are added up at once
+CHUNK = 10  # images of 32 pixels per chunk on a CPU: more do not fit its cache
+SUMMED = 500  # images per matrix product of G
 
 
-Watch = Callable[[float], None]  # told the share of a piece of work that is done
+OnProgress = Callable[[float], None]  # progress callback: gets the share of the work that is done
 
 
 class Bank(NamedTuple):
     """Filters of one patch size."""
 
-    kernels: Tensor  # (K, 3, P, P), whole numbers that add up to 0
-    scales: Tensor  # (K,): what turns their answers into multiples of a standard deviation
+    kernels: Tensor  # (K, 3, P, P), integers that sum to 0
+    scales: Tensor  # (K,): factors that turn responses into multiples of their standard deviation
 
 
 @cache
 def filters() -> dict[int, Bank]:
-    """Every filter there is, by patch size, the most often used ones first."""
+    """All filters by patch size, the most often used ones first."""
     found = {}
     with resources.as_file(resources.files("gcab.model") / "eye.npz") as file, np.load(file) as stored:
         for size in SHARES:
@@ -64,7 +64,7 @@ def filters() -> dict[int, Bank]:
 
 
 def features_for(image_size: Size, features: int) -> int:
-    """How many of these features images of a size have: those seen at half the side have a quarter."""
+    """The number of features for images of a size: a quarter for those seen at half the side."""
     return features if max(sides(image_size)) > SMALL_SIDE else -(-features // (4 * MULTIPLE)) * MULTIPLE
 
 
@@ -72,8 +72,8 @@ def most_features() -> int:
     return MULTIPLE * min(len(filters()[size].kernels) // share for size, share in SHARES.items())
 
 
-class Sight(nn.Module):
-    """A fixed way to see: bytes (B, C, H, W) as any kind of number in, whole numbers (B, features) as float32 out."""
+class FeatureExtractor(nn.Module):
+    """A fixed feature extractor: from images (B, C, H, W) of 0 to 255 in any dtype to integers (B, F) in float32."""
 
     features: int
     at_once: ClassVar[int] = SUMMED
@@ -83,17 +83,17 @@ class Sight(nn.Module):
         return next(self.buffers()).device
 
     def unrounded(self, images: Tensor) -> Tensor:
-        """Features to decide with, where only those that are summed have to be whole."""
+        """Features to predict with, perhaps not rounded: only those that are summed have to be integers."""
         return self(images)
 
 
-class Eye(Exact, Remembering, Sight):
-    """From images to features; nothing in it is learned, and nothing of it is stored with a model."""
+class Eye(Exact, CachedInLesson, FeatureExtractor):
+    """The fixed feature extractor on any device: nothing in it is learned, and none of its buffers is saved."""
 
     room: ClassVar[int] = 2**28
 
     def __init__(self, features: int, mirrored: bool = False, side: int = SIDE) -> None:
-        """`mirrored`: an image and its mirror image mean the same, so both are looked at and have the same features."""
+        """`mirrored`: average over an image and its mirror image, so that both have the same features."""
         super().__init__()
         if side not in (SIDE, SHARP_SIDE):
             raise GcabError(f"the eye cannot see images at {side} pixels: give {SIDE} or {SHARP_SIDE}.")
@@ -108,17 +108,17 @@ class Eye(Exact, Remembering, Sight):
                 self.register_buffer(f"{name}{size}", chosen, persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.once(self.compared, images.float())
+        return self.cached(self.compared, images.float())
 
     def compared(self, images: Tensor) -> Tensor:
-        """The features of images, whether they were seen before or not."""
+        """`forward` without the cache, chunk by chunk on a CPU."""
         chunk = max(1, CHUNK * SIDE**2 // self.side**2)
         if not torch.compiler.is_compiling() and images.device.type == "cpu" and len(images) > chunk:
             return torch.cat([self.compared(part) for part in images.split(chunk)])
         return self.measured(images, self.answers).round()
 
     def measured(self, images: Tensor, answers: Callable[[Tensor, int], Tensor]) -> Tensor:
-        """Features before they are rounded, from what filters of each size answer."""
+        """Features before rounding; `answers(images, size)` pools the responses to the filters of a size."""
         with in_full_precision(images.device):
             seen = as_seen(images, self.side)  # (B, groups, 3, side, side)
             strengths = torch.cat([answers(seen.flatten(0, 1), size) for size in SHARES], dim=2)
@@ -126,14 +126,14 @@ class Eye(Exact, Remembering, Sight):
             return root(strengths).mean(dim=0) * LEVELS
 
     def answers(self, images: Tensor, size: int) -> Tensor:
-        """How strongly each filter of a size answers in each cell, on average, at each look: (looks, B, 8 K)."""
+        """Responses to the filters of a size, averaged over each cell, of image and mirror image: (looks, B, 8 K)."""
         looks = (images, images.flip(3)) if self.mirrored else (images,)
         return torch.stack([self.look(look, size) for look in looks])
 
     def look(self, images: Tensor, size: int) -> Tensor:
-        """The same at one look: (B, 8 K)."""
+        """`answers` for one orientation of the images: (B, 8 K)."""
         kernels, scales = getattr(self, f"kernels{size}"), getattr(self, f"scales{size}")
-        # Sums of products of whole numbers, below 2²⁴: rounding undoes whatever order or method they were added with.
+        # Sums of products of integers, below 2²⁴: rounding makes them exact whatever the order or method of summation.
         products = functional.conv2d(images, kernels).round_()
         z = products.div_(deviation(images, size)).mul_(STEPS * scales[:, None, None])  # in steps
         stride = z.shape[-1] // CELLS
@@ -148,13 +148,13 @@ class Eye(Exact, Remembering, Sight):
 
 
 def in_full_precision(device: torch.device) -> AbstractContextManager[Any]:
-    """Whatever precision the caller asked for."""
+    """Context manager that disables autocast."""
     lowered = any(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda"))
     return torch.autocast(device.type, enabled=False) if lowered else nullcontext()
 
 
 def as_seen(images: Tensor, side: int = SIDE) -> Tensor:
-    """Images of any size and any number of channels as groups of three channels, (B, groups, 3, side, side)."""
+    """Images of any size and number of channels, resized, in groups of three channels: (B, groups, 3, side, side)."""
     images = images.float()
     largest = max(images.shape[2:])
     if largest <= SMALL_SIDE:
@@ -173,19 +173,19 @@ def as_seen(images: Tensor, side: int = SIDE) -> Tensor:
 
 
 def deviation(images: Tensor, size: int) -> Tensor:
-    """Standard deviation of the pixels of each patch, (B, 1, places, places); flat patches count as a little rough."""
+    """Standard deviation of the pixels of each patch, regularised by `FLAT`: (B, 1, places, places)."""
     pixels = 3 * size**2
     total, squares = (patch_sums(value.sum(dim=1, keepdim=True), size) for value in (images, images.square()))
     return ((pixels * squares - total.square()) / pixels**2 + FLAT**2).sqrt().float()
 
 
 def root(values: Tensor) -> Tensor:
-    """√, correctly rounded: of doubles it is so everywhere, of floats some processors' libraries are off by a bit."""
+    """√ in float64, which is correctly rounded everywhere; in float32 some processors' libraries are off by a bit."""
     return values.double().sqrt().float()
 
 
 def patch_sums(values: Tensor, size: int) -> Tensor:
-    """Whole numbers summed over every patch of a size, as doubles; below 2²⁴, so exact whatever adds them up."""
+    """Integers summed over every patch of a size, as float64; below 2²⁴, so exact in any order."""
     for side in (2, 3):
         places = values.shape[side] - size + 1
         values = torch.stack([values.narrow(side, start, places) for start in range(size)]).sum(dim=0)
@@ -193,40 +193,40 @@ def patch_sums(values: Tensor, size: int) -> Tensor:
 
 
 class EyeClassifier(nn.Module):
-    """An eye and what it has learned."""
+    """An eye and the linear discriminant of its features."""
 
-    def __init__(self, eye: Sight, per_class: bool = False) -> None:
+    def __init__(self, eye: FeatureExtractor, per_class: bool = False) -> None:
         super().__init__()
-        self.eye, self.ridge = eye, ExactDiscriminant(eye.features, per_class)  # as model files call it
+        self.eye, self.ridge = eye, ExactDiscriminant(eye.features, per_class)  # the name in model files
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Bytes (B, C, H, W) as any kind of number, to scores (B, classes): log-probabilities, but for a constant."""
+        """From images (B, C, H, W) of 0 to 255 in any dtype to log-probabilities (B, classes), up to a constant."""
         with in_full_precision(pixels.device):
             features = self.eye.unrounded(at(pixels, self.eye.device))
             return at(self.ridge(at(features, self.ridge.device)), pixels.device)
 
     def seen(self, images: Tensor) -> Tensor:
-        """The features of images as bytes, where what was learned of others is."""
+        """Features of uint8 images, on the device of the discriminant."""
         return at(self.eye(images.to(self.eye.device)), self.ridge.device)
 
-    def sums(self, images: Tensor, labels: Tensor, watch: Watch = lambda _: None) -> "Sums":
-        """What images as bytes add to all that was learned."""
+    def sums(self, images: Tensor, labels: Tensor, watch: OnProgress = lambda _: None) -> "Sums":
+        """Sufficient statistics of uint8 images."""
         return summed(self, images, labels, watch)
 
-    def taught(self, images: Tensor, labels: Tensor, watch: Watch = lambda _: None) -> ExactDiscriminant:
-        """What it would know with these images, too; it does not change."""
+    def taught(self, images: Tensor, labels: Tensor, watch: OnProgress = lambda _: None) -> ExactDiscriminant:
+        """A copy of the discriminant with these images added."""
         ridge = copy.deepcopy(self.ridge)
         ridge.add(self.sums(images, labels, watch))
         ridge.solve()
         return ridge
 
     def left_out(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Scores (n, classes) of images as bytes that were learned, each as if it alone had not been."""
+        """Leave-one-out scores (n, classes) of uint8 images that were learned."""
         return self.ridge.left_out(torch.cat([self.seen(part) for part in images.split(self.eye.at_once)]), labels)
 
     @torch.no_grad()
     def forget(self, label: int, images: Tensor | None = None) -> None:
-        """Take a class out. With its images, or with sums by class, nothing of it is left; else its part in G is."""
+        """Remove a class: completely, given its images or a G per class; otherwise its share of G stays."""
         if images is not None and not self.ridge.per_class:
             learned, counted = self.learned_of(label, images), int(self.ridge.counts[label])
             sums = self.sums(learned, torch.full((len(learned),), label)) if len(learned) else None
@@ -240,9 +240,9 @@ class EyeClassifier(nn.Module):
         self.ridge.solve()
 
     def learned_of(self, label: int, images: Tensor) -> Tensor:
-        """Those of the images that a class was learned from, without others that may be among them.
+        """Those of the images that a class was learned from.
 
-        Its sums tell: Σ z x = S has one solution z where there are no more images than features.
+        Σ z x = S, with z = how often each was learned, has one solution if there are no more images than features.
         """
         if len(images) == int(self.ridge.counts[label]):
             return images
@@ -257,8 +257,8 @@ class EyeClassifier(nn.Module):
 
 
 @torch.no_grad()
-def summed(classifier: EyeClassifier, images: Tensor, labels: Tensor, watch: Watch) -> Sums:
-    """The sums of images (n, C, H, W) as bytes."""
+def summed(classifier: EyeClassifier, images: Tensor, labels: Tensor, watch: OnProgress) -> Sums:
+    """Sufficient statistics of uint8 images (n, C, H, W), chunk by chunk."""
     ridge, at_once = classifier.ridge, classifier.eye.at_once
     device, size, classes = ridge.device, ridge.features, len(ridge.counts)
     apart = [labels == label for label in range(classes)]

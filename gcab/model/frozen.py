@@ -1,4 +1,4 @@
-"""A network as it was at one moment, for the new one to be compared with."""
+"""Frozen copies of networks: teachers and references to compare with."""
 
 import copy
 from typing import Any
@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 
 class Frozen(nn.Module):
-    """A copy that neither learns nor drops paths, whatever mode its owner is in."""
+    """A copy without gradients that stays in eval mode when its owner is set to training mode."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
-        self.module: Any = copy.deepcopy(module).requires_grad_(False).eval()  # of the same kind as what it copies
+        self.module: Any = copy.deepcopy(module).requires_grad_(False).eval()  # with the methods of what it copies
 
     def train(self, mode: bool = True) -> "Frozen":  # noqa: ARG002
         return super().train(False)

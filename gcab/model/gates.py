@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 CERTAIN = 200.0  # an embedding from which its sigmoid is exactly 0 or 1, at any sharpness
-STEEPEST = 50.0  # se beyond which the cosh(se) of the authors stays as it is
+STEEPEST = 50.0  # |se| at which the authors clamp the argument of cosh
 
 
 class Gate(nn.Module):
@@ -53,10 +53,10 @@ class Gate(nn.Module):
         return self.soft(task, sharpness).detach() + (surrogate - surrogate.detach())
 
     def compensated_as_published(self, task: int, sharpness: Tensor) -> Tensor:
-        """The value of `soft` with the authors' gradient: HAT's quotient, with se cut at ±50, times the true gradient.
+        """The value of `soft` with the authors' gradient: HAT's quotient, with se clamped to ±50, times the true one.
 
-        In float32 it is `compensated` only while the gate is undecided. σ(se) is exactly 1 from se = 16.7 on, and its
-        slope 0; below -50 the slope goes on falling and the quotient no longer makes up for it.
+        In float32 it equals `compensated` only while the gate is undecided. σ(se) is exactly 1 from se = 16.7 on, its
+        slope 0; below -50 the slope keeps falling and the clamped quotient no longer compensates.
         """
         e = self.embedding(task)
         with torch.no_grad():
@@ -80,7 +80,7 @@ class Gate(nn.Module):
 
     @torch.no_grad()
     def shut(self, task: int) -> None:
-        """A gate of a task that uses no unit."""
+        """Close a task's gate on every unit."""
         self.embedding(task).fill_(-CERTAIN)
 
     @torch.no_grad()

@@ -21,21 +21,21 @@ class Head(nn.Module):
         super().__init__()
         self.norm = nn.LayerNorm(width) if normalise else nn.Identity()
         self.linear = nn.Linear(width, max(1, classes))
-        if classes == 0:  # all were forgotten
+        if classes == 0:  # all of its classes were forgotten
             self.drop(0)
 
     def forward(self, feature: Tensor) -> Tensor:
         return self.linear(self.norm(feature))
 
     def drop(self, label: int) -> None:
-        """Take a class out; it may have been the last."""
+        """Remove a class, even if it is the last one."""
         for name, held in [*self.linear.named_parameters()]:
             setattr(self.linear, name, nn.Parameter(without_row(held.detach(), label), held.requires_grad))
         self.linear.out_features -= 1
 
 
 class GrowingHead(nn.Module):
-    """Heads over one shared feature, for methods whose decoder knows no tasks."""
+    """One head per task on a shared feature, for methods without a pass per task."""
 
     def __init__(self, width: int, normalise: bool = True) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class GrowingHead(nn.Module):
 
 
 class CosineHead(GrowingHead):
-    """z_c = s cos(f, w_c): heads that see no length, so that no class wins by that of its weights."""
+    """z_c = s cos(f, w_c): cosine classifiers, so that no class wins by the norm of its weights."""
 
     purposes: ClassVar[dict[str, str]] = {"": "classifier of the classes of {this}"}
 

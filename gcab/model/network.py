@@ -51,14 +51,14 @@ class GatedNetwork(nn.Module):
         return len(self.heads)
 
     def get_extra_state(self) -> Tensor:
-        """`finished` travels with the state_dict, as a tensor because nothing else does in safetensors."""
+        """`finished` is part of the state_dict, as a tensor because safetensors stores nothing else."""
         return torch.tensor(self.finished, device="cpu")
 
     def set_extra_state(self, state: Tensor) -> None:
         self.finished = int(state)
 
     def grow(self, classes: int, projector: bool) -> None:
-        """Everything a new task needs; what belongs to finished tasks stops learning."""
+        """Add the parameters of a new task and freeze those of finished tasks."""
         device = self.gate_in.used.device
         self.heads.requires_grad_(False)
         head = Head(self.width, classes, self.options.head_norm)
@@ -81,23 +81,23 @@ class GatedNetwork(nn.Module):
                     norm.requires_grad_(False)
 
     def drop(self, label: int) -> None:
-        """Take a class out of its head; what the gates have claimed for its task stays claimed."""
+        """Remove a class from its head; the units that its task's gates have claimed stay claimed."""
         task, row = self.place(label)
         cast(Head, self.heads[task]).drop(row)
         self.classes[task] -= 1
 
     def place(self, label: int) -> tuple[int, int]:
-        """The head that a class has, and its row there."""
+        """The index of a class's head, and its row in that head."""
         ends = torch.tensor(self.classes).cumsum(dim=0)
         task = int((ends <= label).sum())
         return task, label - int(ends[task]) + self.classes[task]
 
     @torch.no_grad()
     def join(self, label: int, other: int) -> bool:
-        """Make one class of two; true if one head has both: its logit is then their mean, else it is that of the first.
+        """Merge two classes; true if one head has both: the logit is then their mean, else that of the first.
 
-        Two yes-or-no questions that contradict each other about either class average to "perhaps", and all other
-        classes to "no", which tells the two from the rest; heads of different tasks see with gates of their own.
+        Two binary classifiers that disagree on images of either class average to "perhaps", and on all other images to
+        "no", which still separates the two from the rest; heads of different tasks read different features.
         """
         (task, row), (its_task, its_row) = self.place(label), self.place(other)
         if task == its_task:
@@ -107,13 +107,13 @@ class GatedNetwork(nn.Module):
         return task == its_task
 
     def spaces(self, features: Tensor, compensate: bool) -> list[Tensor]:
-        """The features as the gates of each task 1..t are to see them."""
+        """The features in the space of each task 1..t, mapped back by the cascade if `compensate`."""
         if compensate and len(self.cascade.projectors):
             return self.cascade(features)
         return [features] * self.tasks
 
     def masks(self, task: int) -> Masks:
-        """The gates of a task outside its own training."""
+        """The masks of a task outside its own training: hard, or soft at s_max."""
         if not self.options.gates:
             return None, None
         ended = {"never": 0, "next": self.tasks - 1, "end": self.finished}[self.options.binarise]
@@ -148,7 +148,7 @@ class GatedNetwork(nn.Module):
 
     @torch.no_grad()
     def abstain(self, logit: float) -> None:
-        """Let the newest task's pass, which was not trained, say this of every image and use no unit of the decoder."""
+        """Make the newest task's untrained pass give every image this logit and claim no unit of the decoder."""
         head = cast(Head, self.heads[-1]).linear
         head.weight.zero_()
         head.bias.fill_(logit)
@@ -195,5 +195,5 @@ class PlainNetwork(nn.Module):
         return self.decode(self.encoder(images))
 
     def decode(self, tokens: Tensor) -> Tensor:
-        """The same from the encoder's tokens (B, N, D)."""
+        """f (B, D) from the encoder's tokens (B, N, D)."""
         return tokens.mean(dim=1) if self.pools else self.block(self.token, tokens)

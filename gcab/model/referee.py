@@ -1,8 +1,8 @@
-"""The referee: how much each opinion on an image counts.
+"""The referee: weighs opinions (logits of heads, class statistics and eye) by one temperature each.
 
-Not in the paper. Heads, class statistics and the eye answer on scales of their own, and each is too sure or too unsure
-in its own way. One temperature for each makes them honest; honest opinions add up. It is fitted on held-out images of
-the newest task alone, so no image has to be kept.
+Not in the paper. Opinions have scales of their own, and each is over- or underconfident in its own way. A temperature
+each calibrates them, and calibrated opinions can be added up. It is fitted on held-out images of the newest task alone,
+so no image has to be kept.
 """
 
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from gcab.model.exact import at, in_double
 
 HEADS, STATISTICS, EYE = "heads", "statistics", "eye"
-# What honest opinions weigh (chosen on held-out images of CIFAR-100): heads and statistics see with the same encoder.
+# Weights of calibrated opinions (chosen on held-out images of CIFAR-100): heads and statistics share an encoder.
 SHARES = {HEADS: 0.75, STATISTICS: 0.4, EYE: 1.0}
-SAYS = (0.0, 0.25, 0.5, 1.0)  # of what the network's opinions weigh, as far as they are on trial
-SURE = 3.0  # standard errors by which the network has to gain, image by image, to have a say; several shares are tried
-SUREST, HALVINGS = 1e3, 60  # the largest inverse temperature in units of 1 / deviation, and steps of the search
+FACTORS = (0.0, 0.25, 0.5, 1.0)  # factors on the weights of heads and statistics that `try_network` compares
+SURE = 3.0  # standard errors that the paired gain in accuracy of a factor has to reach; three factors are compared
+SUREST, HALVINGS = 1e3, 60  # the largest inverse temperature in units of 1 / deviation, and steps of the bisection
 
 
 class Referee(nn.Module):
@@ -32,7 +32,7 @@ class Referee(nn.Module):
     def __init__(self, opinions: tuple[str, ...]) -> None:
         super().__init__()
         self.opinions = opinions
-        # Until held-out images tell more, the eye decides where there is one: its answers never drift.
+        # Until it is fitted on held-out images, the eye decides where there is one: its logits never drift.
         self.trusted = EYE if EYE in opinions else HEADS
         self.register_buffer("weights", torch.tensor([float(name == self.trusted) for name in opinions]))
 
@@ -43,54 +43,54 @@ class Referee(nn.Module):
 
     @torch.no_grad()
     def fit(self, opinions: Mapping[str, Tensor], labels: Tensor, first: int) -> None:
-        """From what each says about held-out images (n, classes) of the newest task, whose first class is given.
+        """Fit the weights to opinions (n, classes) on held-out images of the newest task, from class `first` on.
 
-        The newest head claims images of all tasks, and of its own images that looks like knowledge. So heads are judged
-        by what they were trained for, to tell the classes of their own task apart.
+        The newest head gives high logits to images of all tasks, which looks like accuracy on images of its own. So
+        heads are calibrated on the classes of the newest task only, which they were trained to tell apart.
         """
         for index, name in enumerate(self.opinions):
             judged = first if name == HEADS else 0
             own = labels >= judged
-            if opinions[name].shape[1] - judged > 1 and own.any():  # else nothing was told apart
+            if opinions[name].shape[1] - judged > 1 and own.any():  # else there was nothing to tell apart
                 told = opinions[name][own.to(opinions[name].device), judged:]
                 self.weights[index] = SHARES[name] * inverse_temperature(told, labels[own] - judged)
         self.let_one_answer()
 
     def trust_eye(self) -> None:
-        """Hear the eye alone, as before there were held-out images."""
+        """Set all weights but the eye's to zero."""
         self.weights.mul_(self.weights.new_tensor([float(name == EYE) for name in self.opinions]))
         self.let_one_answer()
 
     def let_one_answer(self) -> None:
-        """Where no opinion is better than none, hear the one that was trusted from the start."""
+        """If all weights are zero, use the opinion that was trusted before fitting."""
         if not self.weights.any():
             self.weights[self.opinions.index(self.trusted)] = 1.0
 
     @torch.no_grad()
     def try_network(self, opinions: Mapping[str, Tensor], labels: Tensor) -> float:
-        """Let heads and statistics have no more say beside the eye than helps with these images; returns their share.
+        """Scale the weights of heads and statistics by the factor of `FACTORS` best on these images; returns it.
 
-        All classes count the same, however many images they have. A gain that chance would explain is none, and of
-        shares that do as well the smallest is taken.
+        Classes count the same, however many images they have. A gain that is not significant counts as none, and of
+        equally good factors the smallest is taken.
         """
         weights, labels = self.weights.clone(), labels.to(self.weights.device)
         network = torch.tensor([name != EYE for name in self.opinions], device=weights.device)
-        each, right = 1 / labels.cpu().bincount()[labels.cpu()].double(), list[Tensor]()  # exact sums, on the host
-        for say in SAYS:
-            self.weights.copy_(torch.where(network, say * weights, weights))
+        each, right = 1 / labels.cpu().bincount()[labels.cpu()].double(), list[Tensor]()  # on the CPU: float64
+        for factor in FACTORS:
+            self.weights.copy_(torch.where(network, factor * weights, weights))
             right.append((self(opinions).argmax(dim=1) == labels).cpu() * each)
         gains = [now - right[0] for now in right]
         sure = [float(gain.sum()) if gain.sum() >= SURE * gain.square().sum().sqrt() else 0.0 for gain in gains]
-        best = SAYS[sure.index(max(sure))]
+        best = FACTORS[sure.index(max(sure))]
         self.weights.copy_(torch.where(network, best * weights, weights))
         self.let_one_answer()
         return best
 
 
 def inverse_temperature(logits: Tensor, labels: Tensor) -> float:
-    """The β that makes softmax(β z) most likely to name the labels; 0 for an opinion worse than none.
+    """The maximum-likelihood β of softmax(β z); 0 for an opinion that is worse than chance.
 
-    One image more, whose true class is the strongest wrong one, keeps a faultless opinion from being infinitely sure.
+    A pseudo-image, whose true class is the strongest wrong one, keeps β finite for an opinion without errors.
     """
     device = in_double(logits.device)
     z, labels = at(logits, device).double(), at(labels, device)
@@ -100,7 +100,7 @@ def inverse_temperature(logits: Tensor, labels: Tensor) -> float:
     scale = z.std().clamp_min(1e-12)
 
     def slope(beta: float) -> float:
-        """Of the log-likelihood, which is concave in β."""
+        """Derivative of the log-likelihood, which is concave in β."""
         expected = ((beta * z).softmax(dim=1) * z).sum(dim=1) * (1 + 1 / len(z))
         return float((targets - expected).sum())
 

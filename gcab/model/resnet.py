@@ -29,7 +29,7 @@ class BatchNorm(nn.BatchNorm2d):
         return (scaled * self.weight[:, None, None] + self.bias[:, None, None]).to(x.dtype)
 
     def follow(self, mean: Tensor, variance: Tensor, count: int) -> None:
-        """Move the running statistics as `nn.BatchNorm2d` does."""
+        """Update the running statistics as `nn.BatchNorm2d` does."""
         assert self.running_mean is not None
         assert self.running_var is not None
         assert self.num_batches_tracked is not None

@@ -1,4 +1,4 @@
-"""Tensors with a row for each class, from which a class is taken out."""
+"""Deleting a class from tensors with one row per class."""
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +10,6 @@ def without_row(tensor: Tensor, row: int) -> Tensor:
 
 
 def drop_row(module: nn.Module, row: int, *names: str) -> None:
-    """Take a row out of buffers of a module."""
+    """Delete a row from the named buffers of a module."""
     for name in names:
         setattr(module, name, without_row(getattr(module, name), row))

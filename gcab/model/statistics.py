@@ -1,10 +1,10 @@
-"""Class statistics: where each class lies in the encoder's feature space, carried along as the encoder drifts.
+"""Class statistics: class means and one covariance in the encoder's feature space, transported as the encoder drifts.
 
 Not in the paper. A head that never saw another task's images cannot say "not mine"; a class's mean feature can be
-compared with every other class's. Nothing of an image is kept: a mean per class, and one scatter for all classes.
+compared with every other class's. Nothing of an image is kept: a mean per class, and one scatter matrix for all.
 
 Legend: x = an image's features averaged over the cells of a small grid (F numbers), μ_c = mean x of class c,
-W = Σ (x - μ_c)(x - μ_c)ᵀ over the n images of all classes, Σ = W / n, shrunk, M = how the encoder moved features.
+W = Σ (x - μ_c)(x - μ_c)ᵀ over the n images of all classes, Σ = W / n, shrunk, M = linear map that models the drift.
 """
 
 import math
@@ -19,12 +19,12 @@ from gcab.model.rows import drop_row
 from gcab.model.triangle import packed, symmetric
 from gcab.sizes import Size, sides
 
-GRID = 2  # cells per side: position matters, but not to the token
-RIDGE = 1e-3  # of the mean variance of a feature: how much a motion is drawn towards "nothing turned"
+GRID = 2  # pooling cells per side, which keep a coarse position
+RIDGE = 1e-3  # of the mean variance of a feature: shrinks M towards the identity
 
 
 class ClassStatistics(Exact):
-    """Gaussian classes with one covariance: log P(x | c) = x·Σ⁻¹μ_c - ½ μ_c·Σ⁻¹μ_c, but for what all classes share."""
+    """Gaussian classes with a shared covariance: log P(x | c) = x·Σ⁻¹μ_c - ½ μ_c·Σ⁻¹μ_c + constant of x."""
 
     purposes: ClassVar[dict[str, str]] = {
         "means": "statistics: the mean feature of each class",
@@ -42,7 +42,7 @@ class ClassStatistics(Exact):
     images: Tensor
 
     def __init__(self, grid: Size, width: int, pooled: bool = False) -> None:
-        """`pooled`: Σ is that of all tasks; else that of the newest, as models before 0.2.0 have it."""
+        """`pooled`: Σ is estimated over all tasks; else over the newest, as in models before 0.2.0."""
         super().__init__()
         self.grid, self.pooled = sides(grid), pooled
         self.layout = min(GRID, self.grid[0]), min(GRID, self.grid[1])
@@ -56,7 +56,7 @@ class ClassStatistics(Exact):
             self.register_buffer("images", torch.zeros((), dtype=torch.int64))  # n
 
     def grow(self, classes: int) -> None:
-        """Room for the classes of a new task."""
+        """Append zeros for the classes of a new task."""
         for name in ("means", "weight", "bias"):
             held = getattr(self, name)
             setattr(self, name, torch.cat([held, held.new_zeros(classes, *held.shape[1:])]))
@@ -67,24 +67,24 @@ class ClassStatistics(Exact):
         return functional.adaptive_avg_pool2d(image, self.layout).flatten(2).transpose(1, 2)
 
     def spread(self, cells: Tensor) -> Tensor:
-        """What belongs to cells (B, cells, D) for each of their tokens: (B, N, D)."""
+        """Upsample cells (B, cells, D) to tokens (B, N, D): every token gets the value of its cell."""
         image = cells.transpose(1, 2).unflatten(2, self.layout)
         return functional.interpolate(image, self.grid).flatten(2).transpose(1, 2)
 
     @torch.no_grad()
     def transport(self, before: Tensor, after: Tensor) -> None:
-        """Move all classes as the encoder moved, judged by the pooled features of the same images before and after."""
+        """Move means and scatter as the encoder drifted, by pooled features of the same images before and after."""
         motion = Motion(at(before, self.device).flatten(1), at(after, self.device).flatten(1))
         self.means.copy_(motion(self.means.flatten(1).double()).view_as(self.means))
-        if self.pooled:  # W <- Mᵀ W M, and what the motion leaves unexplained
+        if self.pooled:  # W <- Mᵀ W M + n times the residual covariance
             moved = motion.turn.T @ symmetric(self.scatter) @ motion.turn
             self.scatter.copy_(packed(moved + int(self.images) * motion.unexplained))
 
     @torch.no_grad()
     def fit(self, pooled: Tensor, labels: Tensor, known: Tensor | None = None) -> None:
-        """Learn classes from the pooled features of training images; `known`: images (classes,) learned of each before.
+        """Add the pooled features of training images; `known`: number of images (classes,) of each learned before.
 
-        Of a class learned before, the mean is that of all its images, and W gains what parts the old mean and the new.
+        A class learned before gets the mean of all its images, and W the scatter between its old and its new mean.
         """
         pooled, labels = at(pooled, self.device), at(labels, self.device)
         means, apart = self.means.clone(), list[Tensor]()
@@ -100,11 +100,11 @@ class ClassStatistics(Exact):
             scatter, images = scatter + symmetric(self.scatter), images + int(self.images)
             self.scatter.copy_(packed(scatter))
             self.images.fill_(images)
-        self._compare(shrunk(scatter / images, images))
+        self._solve(shrunk(scatter / images, images))
 
     @torch.no_grad()
     def join(self, label: int, other: int, counts: tuple[int, int]) -> None:
-        """Make one class of two with so many images: its mean is that of all, and W gains what parted the two means."""
+        """Merge two classes with `counts` images: the mean is that of all, W gains the scatter between both means."""
         share = counts[1] / sum(counts)
         apart = (self.means[other] - self.means[label]).flatten().double()
         self.means[label].lerp_(self.means[other], share)
@@ -114,10 +114,10 @@ class ClassStatistics(Exact):
         if self.pooled:
             scatter = symmetric(self.scatter) + counts[0] * share * torch.outer(apart, apart)
             self.scatter.copy_(packed(scatter))
-            self._compare(shrunk(scatter / int(self.images), int(self.images)))
+            self._solve(shrunk(scatter / int(self.images), int(self.images)))
 
-    def _compare(self, covariance: Tensor) -> None:
-        """Σ⁻¹ μ_c and ½ μ_c·Σ⁻¹μ_c of all classes."""
+    def _solve(self, covariance: Tensor) -> None:
+        """Update the classifier: Σ⁻¹ μ_c and -½ μ_c·Σ⁻¹μ_c of all classes."""
         means = self.means.flatten(1).double()
         weight = torch.linalg.solve(covariance, means.T).T
         self.weight.copy_(weight)
@@ -125,7 +125,7 @@ class ClassStatistics(Exact):
 
     def forward(self, features: Tensor) -> Tensor:
         """log P(x | c) up to a constant of the image: (B, classes)."""
-        # In double precision, which no autocast rounds: classes differ in the last digits of large numbers.
+        # In double precision, which autocast leaves alone: classes differ in the last digits of large numbers.
         x = at(self.pool(features), self.device).flatten(1).double()
         logits = functional.linear(x, self.weight.double(), self.bias.double()).float()
         return at(logits, features.device)
@@ -135,7 +135,7 @@ class ClassStatistics(Exact):
 
 
 class Motion:
-    """How features moved: y ≈ ȳ + (x - x̄) M, by ridge regression drawn towards M = 1."""
+    """A linear model of the drift: y ≈ ȳ + (x - x̄) M, by ridge regression shrunk towards the identity."""
 
     def __init__(self, before: Tensor, after: Tensor) -> None:
         x, y = before.double(), after.double()
@@ -152,7 +152,7 @@ class Motion:
 
 
 def shrunk(covariance: Tensor, images: int) -> Tensor:
-    """A covariance drawn towards a multiple of the identity (oracle approximating shrinkage)."""
+    """A covariance shrunk towards a multiple of the identity (oracle approximating shrinkage)."""
     size = len(covariance)
     trace, squares = covariance.trace(), covariance.square().sum()
     share = ((1 - 2 / size) * squares + trace**2) / ((images + 1 - 2 / size) * (squares - trace**2 / size)).clamp_min(

@@ -10,7 +10,7 @@ def packed(square: Tensor) -> Tensor:
 
 
 def unpacked(triangle: Tensor) -> Tensor:
-    """A triangle as a matrix in double precision with nothing above its diagonal."""
+    """The lower-triangular matrix of a stored triangle, in double precision."""
     size = round((2 * len(triangle)) ** 0.5 - 0.5)
     square = torch.zeros(size, size, dtype=torch.float64, device=triangle.device)
     for index, row in enumerate(triangle.split([*range(1, size + 1)])):
@@ -19,6 +19,6 @@ def unpacked(triangle: Tensor) -> Tensor:
 
 
 def symmetric(triangle: Tensor) -> Tensor:
-    """The whole matrix, in double precision."""
+    """The full symmetric matrix, in double precision."""
     square = unpacked(triangle)
     return square + square.tril(-1).T

@@ -39,7 +39,13 @@ def lines(recipe: Recipe, runs: Sequence[RunFolder]) -> list[Record]:
     found = []
     for scenario, name, method, images, group in every_entry(recipe, runs):
         measured = {} if group is None else of_fast(group) if method == "gcab-fast" else of_group(group)
-        line = {"Scenario": scenario, "Method": name, "Images": images, **beside(scenario, method, images), **measured}
+        line = {
+            "Scenario": scenario,
+            "Method": name,
+            "Images": images,
+            **of_paper(scenario, method, images),
+            **measured,
+        }
         found.append({column: line.get(column) for column in COLUMNS})
     return found
 
@@ -51,7 +57,7 @@ def curves(recipe: Recipe, runs: Sequence[RunFolder]) -> list[Record]:
         if method == "gcab-fast":
             continue  # made of the last task's model alone
         line = {"Scenario": scenario, "Method": name, "Images": images}
-        line |= {"Paper ACC_TAG": beside(scenario, method, images)["Paper ACC_TAG"]}
+        line |= {"Paper ACC_TAG": of_paper(scenario, method, images)["Paper ACC_TAG"]}
         if group is not None:
             stories = [incremental_tag(results_of(run)) for run in group.runs if run.final()]
             line |= {"Epochs": epochs_of(group.runs[0]), "Seeds": len(stories)}
@@ -95,7 +101,7 @@ def entries(recipe: Recipe, groups: Sequence[Group]) -> Iterator[Entry]:
 
 
 def is_of(run: RunFolder, row: Row) -> bool:
-    """Whether a run has what makes a row what it is."""
+    """Whether a run has the method, the profile and the settings of a row."""
     settings = dict(flat_settings(run.config))
     same = (run.method, run.config["profile"]) == (row.method, row.profile)
     return same and all(settings.get(key) == value for key, value in row.changes.items())
@@ -111,7 +117,7 @@ def told_apart(name: str, groups: Sequence[Group]) -> list[tuple[str, Group | No
     ]
 
 
-def beside(scenario: str, method: str, images: int) -> Record:
+def of_paper(scenario: str, method: str, images: int) -> Record:
     """The paper's accuracies; fine-tuning has its own in the ablation alone."""
     if method == "finetune":
         return {"Paper ACC_TAG": ABLATION.get(scenario, {}).get("fine-tuning"), "Paper ACC_TAW": None}
@@ -119,7 +125,7 @@ def beside(scenario: str, method: str, images: int) -> Record:
 
 
 def of_group(group: Group) -> Record:
-    """What the runs of a row reached and what that took."""
+    """The results and the costs of a row's runs."""
     run, stored = group.runs[0], group.finals[0]["bytes"]
     return {
         "Epochs": epochs_of(run),
@@ -134,7 +140,7 @@ def of_group(group: Group) -> Record:
 
 
 def of_fast(group: Group) -> Record:
-    """What its distillations reached, if there are any; their seconds alone."""
+    """The results of a row's distillations, if there are any, with their seconds alone."""
     found = distilled(group, FAST_CAPACITY)
     if not found:
         return {}
@@ -147,7 +153,7 @@ def of_fast(group: Group) -> Record:
 
 
 def passes(run: RunFolder) -> float:
-    """Through the network, for each fresh image of a step."""
+    """Images that pass through the network per fresh image of a step."""
     config: Any = from_dict(run.config)
     classes = [len(names) for names in run.tasks]
     return method_named(run.method).passes(config.options, config.training.batch_size, classes)

@@ -73,7 +73,7 @@ def family_of(method: str) -> str:
 
 
 def of_group(group: Group) -> Record:
-    """What the runs of a method tell, as means over the seeds."""
+    """Measurements of a method's runs, as means over the seeds."""
     run, final = group.runs[0], group.finals[0]
     counted = [model["macs"] / 1e6 for one in timings(run)[:1] for model in one["models"].values()][:1]
     return {
@@ -96,7 +96,7 @@ def of_group(group: Group) -> Record:
 
 
 def of_fast(group: Group) -> Record:
-    """What its distillation tells, if there was one."""
+    """Measurements of a method's distillation, if there was one."""
     found = distilled(group, FAST_CAPACITY)
     if not found:
         return {}
@@ -113,7 +113,7 @@ def of_fast(group: Group) -> Record:
 
 
 def steps(run: RunFolder) -> int | None:
-    """Of the optimiser, over all tasks."""
+    """Optimiser steps over all tasks."""
     last: dict[int, int] = {}
     for record in run.records("epoch"):
         last[record["task"]] = record.get("step", 0)
@@ -165,7 +165,7 @@ def compass(axes: "PolarAxes", lines: Sequence[Record]) -> None:
 
 
 def title(line: Record) -> str:
-    """Of a method, with the memory it had."""
+    """The name of a method, with the size of its memory."""
     told = not line["Images"] or "buffer=" in line["Method"]
     return str(line["Method"]) if told else f"{line['Method']}, {line['Images']} images"
 
@@ -178,7 +178,7 @@ def spokes(axes: "PolarAxes", count: int, start: float, end: float) -> None:
 
 
 def names(axes: "PolarAxes", elements: Sequence[str], radius: float) -> None:
-    """Along the circle, upright in both halves; two words at most in a line."""
+    """Labels along the circle, upright in both halves; two words at most in a line."""
     for place, element in enumerate(elements):
         angle = 360 * place / len(elements)
         turned = -angle if angle <= 90 or angle >= 270 else 180 - angle

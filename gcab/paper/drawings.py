@@ -241,7 +241,7 @@ def runtime(runs: Sequence[RunFolder], lines: Lines) -> "Figure":  # noqa: ARG00
 
 
 def fastest(line: Record) -> float:
-    """Recorded as a CUDA graph where that was measured, else as it is."""
+    """Milliseconds as a CUDA graph where that was measured, else eager."""
     milliseconds: float = line.get("Recorded, ms") or line["Plain, ms"]
     return milliseconds
 

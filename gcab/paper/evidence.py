@@ -57,14 +57,14 @@ def title_of(group: Group) -> str:
 
 
 def teacher_title(group: Group) -> str:
-    """The same for what `teachers` tells, marked where that is not what the runs logged."""
+    """The group's title, marked where stored models reach something else than the runs logged."""
     found = [(beside_students(run), run.final()) for run in group.runs]
     again = any(now and then and departs(now, then) for now, then in found)
     return title_of(group) + AGAIN * again
 
 
 def fast_title(group: Group) -> str:
-    """What GCAB-Fast is called when it comes from this group."""
+    """The title of GCAB-Fast when it was distilled from this group."""
     return TITLES["gcab-fast"] + group.label.removeprefix(group.runs[0].method)
 
 
@@ -80,17 +80,17 @@ def distilled(group: Group, capacity: float) -> list[dict[str, Any]]:
 
 
 def teachers(group: Group) -> list[Mapping[str, Any]]:
-    """What its finished runs reach, as tested beside a student where there is one; named by `teacher_title`."""
+    """Results of the finished runs, as tested beside a student where there is one; named by `teacher_title`."""
     return [found for run in group.runs if (found := beside_students(run) or run.final())]
 
 
 def beside_students(run: RunFolder) -> Mapping[str, Any] | None:
-    """What a run's stored model reached when it was distilled, if it was."""
+    """The results of a run's stored model when it was distilled, if it was."""
     return next((figures["gcab"] for figures in distillations(run).values()), None)
 
 
 def timings(run: RunFolder) -> list[dict[str, Any]]:
-    """What was measured of a run's models, one for each device."""
+    """Timings of a run's models, one for each device."""
     return [read_json(path, RuntimeRecord) for path in sorted(run.path.glob("runtime-*.json"))]
 
 
@@ -106,12 +106,12 @@ def read_json(path: Path, kind: Any) -> dict[str, Any]:
 
 
 def epochs_of(run: RunFolder) -> int:
-    """Of every task."""
+    """Epochs of every task."""
     return int(run.config["training"]["epochs"])
 
 
 def in_epochs(count: int) -> str:
-    """In words."""
+    """A number of epochs in words."""
     return f"{count} epoch{'s' * (count > 1)}"
 
 

@@ -37,7 +37,7 @@ def gated(runs: Sequence[RunFolder]) -> list[RunFolder]:
 
 
 def with_students(runs: Sequence[RunFolder]) -> list[RunFolder]:
-    """Of other seeds, too: they count where GCAB itself is averaged."""
+    """Runs of groups with a student; those of other seeds, too, as they count where GCAB itself is averaged."""
     groups = {run.group for run in runs if distillations(run)}
     return [run for run in runs if run.group in groups]
 

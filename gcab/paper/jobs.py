@@ -32,7 +32,7 @@ IMAGES = {"cifar100": 50_000, "tiny-imagenet": 100_000}  # for training, where t
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a recipe with all that is made of it."""
+    """One run of a recipe, with the distillations and timings of its model."""
 
     name: str
     config: RunConfig
@@ -65,7 +65,7 @@ class Job:
         ]
 
     def state(self) -> str:
-        """In words."""
+        """The job's progress in words."""
         run = self.run()
         if run is None:
             return "not started"
@@ -83,7 +83,7 @@ def plan(
     epochs: int | None = None,
     settings: Overrides | None = None,
 ) -> list[Job]:
-    """Every run of a recipe; `settings` reach those that know them, but never what makes a row what it is."""
+    """Every run of a recipe; `settings` apply to runs that have them, but do not override a row's own changes."""
     given, known = settings or {}, set(distillation_settings(DEFAULT_PROFILE))
     jobs: dict[Path, Job] = {}
     for scenario in scenarios or recipe.scenarios:
@@ -152,7 +152,7 @@ def chosen(jobs: Sequence[Job], only: str | None) -> list[Job]:
 
 
 def steps_left(job: Job, root: Path | None) -> int | None:
-    """Training steps that a job still needs, to the task; None where only the data could tell."""
+    """Training steps that a job still needs, counted in whole tasks; None where that takes the data."""
     run, info = job.run(), dataset(job.config.scenario.dataset)
     if run is not None and run.final():
         return 0
@@ -176,12 +176,12 @@ def steps_left(job: Job, root: Path | None) -> int | None:
 
 
 def run_jobs(jobs: Sequence[Job], root: Path | None, device: torch.device, console: Console, command: str) -> None:
-    """Whatever is missing of every job, one after another."""
+    """Run what is missing of every job, one after another."""
     before: Any = None
     for number, job in enumerate(jobs, start=1):
-        if device.type == "cuda" and before not in (None, forms(job.config)):
-            torch.compiler.reset()  # a compiler keeps few forms of a function, and then silently none
-        before = forms(job.config)
+        if device.type == "cuda" and before not in (None, compile_key(job.config)):
+            torch.compiler.reset()  # its cache holds few graphs of a function; beyond that, it silently runs eager
+        before = compile_key(job.config)
         run_job(job, root, device, console, f"{number} of {len(jobs)}: {job.name}", command)
 
 
@@ -190,7 +190,7 @@ def run_job(job: Job, root: Path | None, device: torch.device, console: Console,
     run = job.run()
     if run is None or not run.final():
         train(job, root, device, console, title, command)
-        gc.collect()  # a run's recorded steps hold device memory until their cycles are found
+        gc.collect()  # a run's recorded steps hold device memory in reference cycles
         run = RunFolder.open(job.path)
     else:
         say(console, f"{title}: finished before")
@@ -226,8 +226,8 @@ def train(job: Job, root: Path | None, device: torch.device, console: Console, t
     )
 
 
-def forms(config: RunConfig) -> list[tuple[str, Any]]:
-    """What decides which code is compiled: all settings but weights and rates, which are floats."""
+def compile_key(config: RunConfig) -> list[tuple[str, Any]]:
+    """The settings that decide which code is compiled: all but weights and rates, which are floats."""
     skipped = ("seed", "profile", "training.epochs", "scenario.name", "scenario.tasks")
     return [(key, value) for key, kind, value in leaves(config) if kind is not float and key not in skipped]
 

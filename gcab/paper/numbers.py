@@ -143,7 +143,7 @@ def decisions(group: Group) -> list[tuple[str, bool, list[Record]]]:
 
 
 def alone(group: Group, part: str) -> list[Record]:
-    """What a part of the method reaches after the last task, for every seed; nothing where no run tells."""
+    """Results of a part of the method alone after the last task, for every seed; none if a run has not logged them."""
     last = [run.records("task")[-1] for run in group.runs]
     if not all(part in record.get("views", {}) for record in last):
         return []
@@ -195,7 +195,7 @@ def heads_alone(group: Group) -> float | None:
 
 
 def mean_of(name: str, measured: Sequence[Mapping[str, Any]]) -> float | None:
-    """Over the seeds; nothing where there are none or one of them lacks it."""
+    """The mean over the seeds; None where there are none or one of them lacks it."""
     values = [one[name] for one in measured if name in one]
     return mean(values) if values and len(values) == len(measured) else None
 

@@ -59,5 +59,5 @@ def is_of(run: RunFolder, job: Job) -> bool:
 
 @cache
 def settings_of(config: RunConfig) -> dict[str, Any]:
-    """As a run's config.json has them, by dotted key."""
+    """The settings of a configuration by dotted key, as in a run's config.json."""
     return dict(flat_settings(to_dict(config)))

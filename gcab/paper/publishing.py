@@ -10,7 +10,7 @@ from gcab.paper.evidence import Record, epochs_of, finished, read_json, reduced
 from gcab.paper.exhibits import EXHIBITS, Exhibit
 from gcab.paper.origin import origin
 from gcab.paper.recipes import RECIPES
-from gcab.paper.store import RESULTS, keep, store_of, way
+from gcab.paper.store import RESULTS, keep, relative_path, store_of
 from gcab.report.plotting import STYLE, save
 from gcab.report.tables import NOTHING, Table
 from gcab.runs.environment import HARDWARE, environment
@@ -56,7 +56,7 @@ def publish(name: str, runs: Sequence[RunFolder], out: Path, command: str) -> Ta
     doubled = exhibit.doubled(runs)
     places = [keep(run, out, exhibit.files, doubled) for run in runs]
     names = [str(place.relative_to(store_of(out))) for place in places]
-    log = [entry_of(run, way(out, place)) for run, place in zip(runs, places, strict=True)]
+    log = [entry_of(run, relative_path(out, place)) for run, place in zip(runs, places, strict=True)]
     write_json(
         out / f"{name}.json",
         {
@@ -84,12 +84,12 @@ def publish(name: str, runs: Sequence[RunFolder], out: Path, command: str) -> Ta
 
 
 def drawn(name: str, runs: Sequence[RunFolder]) -> list[RunFolder]:
-    """Those of the runs given that a figure is made of."""
+    """The given runs that a figure uses."""
     return EXHIBITS[name].used(finished(runs))
 
 
 def draw(exhibit: Exhibit, runs: Sequence[RunFolder], lines: Sequence[Record], titles: Sequence[str]) -> "Figure":
-    """In the reports' style; a reduced schedule is said in the picture itself."""
+    """Draw in the reports' style; a reduced schedule is named in the picture itself."""
     import matplotlib as mpl
 
     with mpl.rc_context(STYLE):

@@ -1,4 +1,4 @@
-"""What a recipe is made of: runs by their settings, and what is made of each."""
+"""The parts of a recipe: runs by their settings, and what is made of each."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -17,7 +17,7 @@ from gcab.runs.folder import final_of
 def run_side_by_side(
     jobs: Sequence[Job], root: Path | None, device: str, console: Console, command: str, engine: Engine, tries: int
 ) -> None:
-    """Whatever is missing of every job; a worker may be elsewhere, so that it is told whole paths."""
+    """Run what is missing of every job; workers get absolute paths, as they may be elsewhere."""
     works = []
     for number, job in enumerate(jobs, start=1):
         there, title = replace(job, path=job.path.resolve()), f"{number} of {len(jobs)}: {job.name}"

@@ -19,7 +19,7 @@ def store_of(out: Path) -> Path:
 
 
 def usual_name(run: RunFolder) -> Path:
-    """What a run is called in a store, unless another run of the same settings and seed is."""
+    """The name of a run in a store, unless another run of the same settings and seed has it."""
     return Path(run.scenario) / run.method / f"{run.seed}-{run.group.rpartition('/')[2]}"
 
 
@@ -60,6 +60,6 @@ def has(path: Path, content: bytes) -> bool:
     return path.exists() and path.read_bytes() == content
 
 
-def way(out: Path, place: Path) -> str:
-    """From the folder of a figure to a run."""
+def relative_path(out: Path, place: Path) -> str:
+    """The relative path from the folder of a figure to a run."""
     return os.path.relpath(place, out)

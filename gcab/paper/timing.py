@@ -39,7 +39,7 @@ def time_models(run: RunFolder, device: torch.device) -> None:
 
 
 def counts(method: Method, size: Size) -> dict[str, int]:
-    """Per image, as the program computes it; a multiply-accumulate (MAC) is two floating-point operations."""
+    """Parameters, and multiply-accumulates (MACs) for one image, each of which is two floating-point operations."""
     encoder, whole = count_macs(copy.deepcopy(method).to("meta"), size)
     return {"parameters": parameter_count(method), "macs": whole, "encoder_macs": encoder}
 

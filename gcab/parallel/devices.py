@@ -8,7 +8,7 @@ import torch
 from gcab.errors import GcabError
 from gcab.parallel.launch import Launch
 
-SMALL = 2**18  # numbers in a batch's features below which threads wait for each other longer than they work
+SMALL = 2**18  # numbers in a batch's features below which synchronising threads takes longer than their work
 
 
 def choose_device(name: str, launch: Launch | None = None) -> torch.device:
@@ -48,7 +48,7 @@ def choose_device(name: str, launch: Launch | None = None) -> torch.device:
 
 @contextmanager
 def suitable_threads(device: torch.device, features: int) -> Iterator[None]:
-    """One thread while a CPU works on batches of few numbers; as many as there were for larger ones and afterwards."""
+    """Context manager that limits a CPU to one thread for small batches, and restores the number afterwards."""
     before = torch.get_num_threads()
     if device.type == "cpu" and features < SMALL:
         torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""What a launcher such as `torchrun` tells each process it starts, through the environment."""
+"""Ranks and world size, which a launcher such as `torchrun` passes to its processes through the environment."""
 
 import os
 import time
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-PATIENCE = 30.0  # seconds in which the first process can tell of an error that meets all
+PATIENCE = 30.0  # seconds in which the first rank can report an error that all ranks have
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""This process among those that train together (`torch.distributed`); alone where no group was joined.
+"""Rank, world size and collectives of `torch.distributed`; a world of one where no process group was joined.
 
 K processes share the global batch: rank r takes its rows r, r + K, r + 2K, ... Every random draw for images is made
-for the whole global batch on every rank, from the same generator, and each takes its rows of it: what an image meets
-does not depend on K. Rows with a stride stay right when two batches are joined to one, as replay does.
+for the whole global batch on every rank, from the same generator, and each takes its rows of it: an image's draws do
+not depend on K. Rows with a stride stay right when two batches are concatenated, as replay does.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -44,7 +44,7 @@ def normal(images: int, *shape: int, device: torch.device) -> Tensor:
 
 
 def gathered(own: Tensor) -> Tensor:
-    """The rows of all processes in the order of the global batch; a process alone has them all."""
+    """All-gather: the rows of all processes in the order of the global batch."""
     if world() == 1:
         return own
     parts = [torch.empty_like(own) for _ in range(world())]
@@ -53,7 +53,7 @@ def gathered(own: Tensor) -> Tensor:
 
 
 def whole_norm(part: Tensor) -> Tensor:
-    """The L2 norm of a tensor that lies scattered over the ranks, from the norm of this rank's part."""
+    """The L2 norm of a tensor that is sharded over the ranks, from the norm of this rank's part."""
     if world() == 1:
         return part
     own = part.clone()
@@ -76,7 +76,7 @@ def mean(values: Tensor) -> Tensor:
 
 
 def from_first(compute: Callable[[], T]) -> T:
-    """What the first process computes, given to all."""
+    """The result of the first process, broadcast to all."""
     if world() == 1:
         return compute()
     box = [compute() if rank() == 0 else None]
@@ -85,7 +85,7 @@ def from_first(compute: Callable[[], T]) -> T:
 
 
 def shared_work(function: Callable[[Tensor], Tensor], parts: Sequence[Tensor]) -> list[Tensor]:
-    """A function of every part, each computed by one rank; all get all results, in order."""
+    """Map a function over parts that are spread over the ranks; every rank gets all results, in order."""
     own = [function(part) for part in parts[rank() :: world()]]
     if world() == 1:
         return own
@@ -95,7 +95,7 @@ def shared_work(function: Callable[[Tensor], Tensor], parts: Sequence[Tensor]) -
 
 
 def make_equal(tensors: Iterable[Tensor]) -> None:
-    """Overwrite tensors with those of the first process, bit for bit."""
+    """Broadcast the first process's tensors into those of all others."""
     if world() > 1:
         for tensor in tensors:
             distributed.broadcast(tensor, src=0)

@@ -1,4 +1,4 @@
-"""What is known of a pretrained encoder beside its weights: where it is from, whose it is, how it wants its images."""
+"""Metadata of a pretrained encoder: its origin, its licence, its architecture, and how its images are prepared."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -28,7 +28,7 @@ class Description:
             raise ValueError(f"a centre of {self.crop} pixels cannot be cut out of {self.resize}")
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON keeps it."""
+        """The fields, as JSON."""
         return asdict(self)
 
     def same_encoder(self, other: "Description") -> bool:

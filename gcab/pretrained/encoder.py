@@ -1,4 +1,4 @@
-"""What every pretrained encoder has in common: it never learns, and brings images to the size that it knows."""
+"""Base of pretrained encoders, which are frozen and resize images to the size that they were trained with."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -10,15 +10,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gcab.model.encoder import EncoderConfig
-from gcab.model.remembered import Remembering
+from gcab.model.lesson_cache import CachedInLesson
 from gcab.pretrained.description import Description
 
 
-class PretrainedEncoder(Remembering, ABC):
+class PretrainedEncoder(CachedInLesson, ABC):
     """An encoder that was trained elsewhere: `summary` for one vector an image, `forward` for tokens."""
 
     purposes: ClassVar[dict[str, str]] = {"": "pretrained encoder: turns an image into features; never learns"}
-    on_host: ClassVar[bool] = False  # whether it can only be computed on the host
+    on_host: ClassVar[bool] = False  # whether it can only be computed on the CPU
 
     def __init__(self, config: EncoderConfig, description: Description, width: int) -> None:
         """`width` is that of a token."""
@@ -38,18 +38,18 @@ class PretrainedEncoder(Remembering, ABC):
 
     @abstractmethod
     def look(self, images: Tensor) -> Tensor:
-        """The same to tokens (B, tokens, D)."""
+        """Normalised images (B, 3, S, S) of any size to tokens (B, tokens, D)."""
 
     def forward(self, images: Tensor) -> Tensor:
-        """`look`, at each image once in a lesson."""
-        return self.once(self.look, images)
+        """`look`, cached during a lesson."""
+        return self.cached(self.look, images)
 
     def summarised(self, images: Tensor) -> Tensor:
-        """`summary`, of each image once in a lesson."""
-        return self.once(self.summary, images)
+        """`summary`, cached during a lesson."""
+        return self.cached(self.summary, images)
 
     def prepared(self, images: Tensor) -> Tensor:
-        """The centre of an image at the encoder's own scale, (B, 3, crop, crop)."""
+        """Images resized and cropped to the centre as the encoder expects them, (B, 3, crop, crop)."""
         resize, crop = self.description.resize, self.description.crop
         if images.shape[2:] != (resize, resize):
             images = functional.interpolate(
@@ -59,11 +59,11 @@ class PretrainedEncoder(Remembering, ABC):
         return images[:, :, first : first + crop, first : first + crop]
 
     def norms(self) -> Iterator[nn.Module]:
-        """None that could be frozen: all are."""
+        """None, as all of them are frozen anyway."""
         return iter(())
 
     def train(self, mode: bool = True) -> "PretrainedEncoder":  # noqa: ARG002
-        """It stays as it is, whatever mode its owner is in."""
+        """Stay in eval mode when the owner is set to training mode."""
         return super().train(False)
 
     def requires_grad_(self, requires_grad: bool = True) -> Any:  # noqa: ARG002
@@ -71,7 +71,7 @@ class PretrainedEncoder(Remembering, ABC):
 
 
 def pooling(grid: int, side: int) -> Tensor:
-    """Weights (side², grid²) that average tokens of a square grid over `side` x `side` areas, which may overlap."""
+    """Adaptive average pooling of a square grid to `side` x `side` areas, as a matrix (side², grid²)."""
     edges = torch.arange(side)
     first, last = edges * grid // side, -(-(edges + 1) * grid // side)
     place = torch.arange(grid)

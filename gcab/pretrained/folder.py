@@ -32,7 +32,7 @@ WHOLE, INDEX, OLD = "model.safetensors", "model.safetensors.index.json", "pytorc
 
 @dataclass(frozen=True)
 class Names:
-    """What the tensors of an architecture are called; those of a block follow its number."""
+    """The names of an architecture's tensors; those of a block follow its number."""
 
     block: str
     query: str
@@ -53,7 +53,7 @@ class Names:
 
 @dataclass(frozen=True)
 class Family:
-    """An architecture: names, and what its configuration means where it says nothing."""
+    """An architecture: its names, and the defaults of its configuration."""
 
     names: Names
     defaults: Mapping[str, Any]
@@ -114,7 +114,7 @@ FAMILIES = {
 
 
 def describe_folder(folder: Path, origin: str) -> tuple[Description, Preprocessing]:
-    """What the folder says of itself; the weights are not understood yet, but their bytes counted in the digest."""
+    """What the folder says of itself; the weights are not parsed yet, but their bytes are part of the digest."""
     config, family = configuration(folder)
     try:
         shape = shape_of(config)
@@ -290,7 +290,7 @@ def convert(source: Source, shape: VisionShape, config: Mapping[str, Any], crop:
 
 
 def at_grid(position: Tensor, trained: int, side: int) -> Tensor:
-    """The embedding (1, N, D) of the grid it was trained with for another one, bicubic in between as in DINOv2."""
+    """The position embedding (1, N, D) resampled to another grid, bicubic as in DINOv2."""
     if trained == side:
         return position
     field = position.transpose(1, 2).unflatten(2, (trained, trained))

@@ -10,7 +10,7 @@ ENTRY = re.compile(r"^licen[sc]e(_name)?:\s*[\"']?([^\"'\n#\[\]]+)", flags=re.MU
 
 
 def licence_in(folder: Path) -> str:
-    """From the head of a model card (README.md), else the first line of a licence file."""
+    """The licence named in the head of a model card (README.md), else the first line of a licence file."""
     card = text_of(folder / "README.md")
     if card.startswith("---"):
         found = {bool(match[1]): match[2].strip() for match in ENTRY.finditer(card.split("\n---", 1)[0])}

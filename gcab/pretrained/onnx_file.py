@@ -1,4 +1,4 @@
-"""An ONNX file with one image input as an encoder, run by onnxruntime on the host.
+"""An ONNX file with one image input as an encoder, run by onnxruntime on the CPU.
 
 Beside NAME.onnx may lie NAME.onnx.json, with entries as in `preprocessor_config.json`, and also
 "output": a tensor of the graph to take as features, where the file ends in something else; "licence"; "origin".
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 USUAL_SIDE, USUAL_RESIZE = 224, 256  # of encoders for photos
-FEWEST = 8  # numbers an image: fewer are an answer to something, not features
+FEWEST = 8  # numbers an image: fewer are the output of a classifier, not features
 MOST_BYTES = 2**31 - 2**20  # of one ONNX file
 
 
 @dataclass(frozen=True)
 class GraphShape:
-    """What is needed to run the graph."""
+    """The sizes and the names needed to run the graph."""
 
     bytes: int  # of the file
     input: str
@@ -63,16 +63,16 @@ class OnnxEncoder(PretrainedEncoder):
         return flattened(self.raw(self.prepared(images))).to(images.device)
 
     def raw(self, prepared: Tensor) -> Tensor:
-        """What the graph says, on the host."""
+        """The output of the graph, on the CPU."""
         return run_graph(self.graph.session(self.file), self.shape, prepared.detach().float().cpu())
 
     def look(self, images: Tensor) -> Tensor:
-        """Its features as every token: a graph says nothing of places."""
+        """Its features repeated for every token, as the output of a graph has no positions."""
         return self.summary(images)[:, None].expand(-1, self.tokens, -1)
 
 
 class Graph:
-    """A session for all copies of an encoder, made when it is first needed."""
+    """A lazily created session, shared by all copies of an encoder."""
 
     def __init__(self) -> None:
         self._session: Any = None
@@ -105,7 +105,7 @@ def flattened(output: Tensor) -> Tensor:
 
 
 def session_of(content: bytes) -> Any:
-    """A session that computes on the host."""
+    """A session that computes on the CPU."""
     import onnxruntime  # type: ignore[import-untyped]
 
     options = onnxruntime.SessionOptions()
@@ -193,7 +193,7 @@ def the_input(model: "ModelProto", file: Path) -> Any:
 
 
 def usual_preprocessing(image_input: Any) -> Preprocessing:
-    """For a file that says nothing but perhaps the size of its input."""
+    """The default preprocessing, at the input's size where the graph fixes it."""
     side = image_input.type.tensor_type.shape.dim[2].dim_value or USUAL_SIDE
     resize = side * USUAL_RESIZE // USUAL_SIDE
     return Preprocessing(resize, side, *IMAGENET, "as usual for ImageNet (no file beside it says otherwise)")

@@ -1,4 +1,4 @@
-"""How an encoder wants its images, as the file says that lies beside its weights (`preprocessor_config.json`)."""
+"""How images are prepared for an encoder, read from the file beside its weights (`preprocessor_config.json`)."""
 
 import json
 import math
@@ -31,7 +31,7 @@ class Preprocessing:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """An object of a JSON file, or one sentence."""
+    """The object in a JSON file; raises an error if there is none."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except OSError as problem:
@@ -44,7 +44,7 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def find_preprocessing(files: tuple[Path, ...], default: Preprocessing) -> Preprocessing:
-    """From the first of these files that says anything of it, or the default."""
+    """The preprocessing in the first of these files that has one, or the default."""
     for file in files:
         if file.is_file():
             content = read_json(file)
@@ -59,7 +59,7 @@ def find_preprocessing(files: tuple[Path, ...], default: Preprocessing) -> Prepr
 
 
 def preprocessing_of(content: Mapping[str, Any], default: Preprocessing, name: str) -> Preprocessing:
-    """What a file says; entries that it lacks are the default's."""
+    """The preprocessing in a file; missing entries are the default's."""
     crop = side(content["crop_size"]) if content.get("do_center_crop") and "crop_size" in content else None
     resize = side(content["size"]) if content.get("do_resize", True) and "size" in content else crop
     if resize is None:

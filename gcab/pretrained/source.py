@@ -1,4 +1,4 @@
-"""From what a person names to an encoder: a folder of `transformers`, an ONNX file, or a name on Hugging Face's hub."""
+"""From what a user names to an encoder: a folder of `transformers`, an ONNX file, or a name on Hugging Face's hub."""
 
 import importlib.util
 import re
@@ -39,7 +39,7 @@ def read_pretrained(reference: str) -> PretrainedWeights:
 
 
 def describe(reference: str) -> Description:
-    """What is known of it; asked several times while a configuration is made, so found out once."""
+    """The description of an encoder, cached, as a configuration asks for it several times."""
     place, origin = found(reference)
     beside = place if place.is_dir() else place.parent
     facts = ((file.name, file.stat()) for file in sorted(beside.iterdir()) if file.is_file())
@@ -52,7 +52,7 @@ def _describe(place: Path, origin: str, files: tuple[tuple[str, int, int], ...])
 
 
 def found(reference: str) -> tuple[Path, str]:
-    """Where an encoder lies on this machine, fetched if need be, and how to call it."""
+    """The place of an encoder on this machine, fetched if need be, and its name."""
     place = Path(reference)
     if place.is_dir():
         return place, place.resolve().name
@@ -90,6 +90,6 @@ def build_encoder(config: EncoderConfig, weights: Mapping[str, Tensor] | None) -
     assert isinstance(weights, PretrainedWeights), "which carries the description"
     kind = OnnxEncoder if weights.description.kind == ONNX else VisionTransformer
     encoder = kind(config, weights.description)
-    if weights and not any(value.is_meta for value in encoder.state_dict().values()):  # there it only counts
+    if weights and not any(value.is_meta for value in encoder.state_dict().values()):  # nothing to load
         encoder.load_state_dict(weights)
     return encoder

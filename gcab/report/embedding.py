@@ -57,13 +57,13 @@ def thinned(run: RunFolder) -> dict[int, dict[str, Array]]:
 
 
 def evenly(labels: Array, most: int) -> Array:
-    """So many positions at most, evenly spread over the images of the first classes."""
+    """At most `most` positions, evenly spread over the images of the first classes."""
     candidates = np.flatnonzero(np.isin(labels, np.unique(labels)[:CLASSES]))
     return candidates[np.linspace(0, len(candidates) - 1, min(most, len(candidates))).astype(int)]
 
 
 def in_one_plane(sets: Mapping[int, Mapping[str, Array]]) -> dict[tuple[int, str], Array]:
-    """All points of a run, which after task 1 need no compensation, by task and kind: (n, 2) each."""
+    """One t-SNE of all points of a run, by task and kind: (n, 2) each; after task 1 there is nothing to compensate."""
     keys = [
         (task, kind) for task in sorted(sets) for kind in ("raw", "compensated") if (task, kind) != (1, "compensated")
     ]
@@ -82,7 +82,7 @@ def projected(sets: Sequence[Array]) -> list[Array]:
 def scatter(
     axes: "Axes", plane: Array, labels: Array, names: Mapping[int, str], beside: Sequence[Array], size: float
 ) -> None:
-    """Points (n, 2) in the colour of their class, in the frame of all sets of points that stand beside them."""
+    """Points (n, 2) in the colour of their class, with axis limits that all panels beside them share."""
     from matplotlib import colormaps
 
     colours = colormaps["tab10" if len(names) <= 10 else "tab20"](np.arange(len(names)))

@@ -1,4 +1,4 @@
-"""Where the columns of a table go in a terminal: words and numbers stay whole, and columns without room stand below."""
+"""Layout of a table's columns in a terminal: words and numbers stay whole, columns without room go below."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -41,14 +41,14 @@ def stacked(least: Sequence[int], names: int, width: int) -> list[Band]:
 
 
 def widen(band: Band, longest: Sequence[int], width: int) -> None:
-    """Room that is left goes to the narrowest of the columns that have use for it."""
+    """Give the remaining width to the narrowest of the columns that need more."""
     for _ in range(width - taken(band.values())):
         if wanting := [column for column in band if column and band[column] < longest[column]]:
             band[min(wanting, key=band.__getitem__)] += 1
 
 
 def naming(rows: Lines) -> int:
-    """How many of the first columns it takes to tell the rows apart."""
+    """The number of leading columns that identify a row."""
     counts = range(1, len(rows[0]) if rows else 1)
     return next((count for count in counts if len({tuple(row[:count]) for row in rows}) == len(rows)), 1)
 

@@ -1,4 +1,4 @@
-"""Runs with logs that can be shown: one that lacks what tables and figures read is refused before it is shown."""
+"""Reading runs, whose logs are validated before tables and figures are made of them."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ def read_runs(paths: Sequence[Path]) -> list[RunFolder]:
 
 
 def check_log(run: RunFolder) -> None:
-    """Refuse a log with the first thing that is wrong with it, and where."""
+    """Raise an error for the first flaw of a log, with its place."""
     advice = f"restore it, or delete {run.path} and train the run again."
     for flaw in flaws(run.document, RunRecord):
         raise GcabError(f"{run.path / 'config.json'} is damaged ({flaw}): {advice}")

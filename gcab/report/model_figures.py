@@ -1,4 +1,4 @@
-"""A model in pictures: what it is worth lesson by lesson, what it confuses, and whether its confidence holds."""
+"""Figures about a model: accuracy lesson by lesson, confusion, calibration."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec
@@ -17,7 +17,7 @@ NUMBERED = 12  # columns up to which each cell has room for its number and a nam
 
 
 def styled(draw: "Callable[P, Figure]") -> "Callable[P, Figure]":
-    """In the look that all figures share."""
+    """Decorator that draws in the style that all figures share."""
 
     def drawn(*arguments: P.args, **named: P.kwargs) -> "Figure":
         import matplotlib as mpl
@@ -72,7 +72,7 @@ def confusion(shares: Sequence[Sequence[float]], names: Sequence[str], classes: 
 
 @styled
 def calibration(curve: Sequence[Mapping[str, Any]]) -> "Figure":
-    """How often the model is right when it is so sure; on the diagonal its confidence holds."""
+    """Reliability diagram: accuracy over confidence; calibrated predictions lie on the diagonal."""
     figure, (axes,) = panels(1, 1, height=4.0, width=5.2)
     sure, right = ([100 * part[name] for part in curve] for name in ("confidence", "accuracy"))
     sizes = np.array([part["images"] for part in curve], dtype=float)

@@ -23,12 +23,12 @@ def write_model_page(facts: Facts, measured: Measured | None, out: Path) -> Path
 
 
 def model_content(facts: Facts, measured: Measured | None = None) -> str:
-    """The same as HTML for a page that has more on it."""
+    """The content of `write_model_page` as HTML, for a page that has more on it."""
     return content(*opened(facts, measured), sections_of(facts, measured))
 
 
 def opened(facts: Facts, measured: Measured | None) -> tuple[Opening, str]:
-    """What the page begins with, and the template of what follows."""
+    """The opening of the page, and the template of the rest."""
     warnings = [escape(text) for text in warnings_of(facts, measured)]
     name = Path(facts["model"]).name
     return Opening("gcab model", name, _lead(facts, measured), warnings, _cards(facts, measured)), "model.html"
@@ -56,7 +56,7 @@ def estimate_now(facts: Facts) -> float | None:
 
 
 def warnings_of(facts: Facts, measured: Measured | None) -> list[str]:
-    """What must not be overlooked."""
+    """Warnings that must not be overlooked."""
     found = []
     for task in facts["tasks"]:
         then, photos = task["accuracy"], task["held_out"] or 0
@@ -64,7 +64,7 @@ def warnings_of(facts: Facts, measured: Measured | None) -> list[str]:
         if then is None:
             continue
         if (then * photos + 100) / (photos + 2) - now > FALLEN and task is not facts["tasks"][-1]:
-            # as if of two photos more one had been right
+            # with two pseudo-photos, one right and one wrong
             found.append(f"Lesson {task['index']} had {then:.0f} % when it was learned, and about {now:.0f} % now.")
         elif now < POOR and (bad := bad_end(then)):
             found.append(f"Lesson {task['index']} {bad}.")
@@ -79,7 +79,7 @@ def warnings_of(facts: Facts, measured: Measured | None) -> list[str]:
 
 
 def bad_end(accuracy: float | None) -> str | None:
-    """What to say of a lesson that ended so; None where it is no reason to warn."""
+    """A warning for a lesson that ended with this accuracy; None where it is good enough."""
     if accuracy is None or accuracy >= POOR:
         return None
     return (

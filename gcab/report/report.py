@@ -133,7 +133,7 @@ def _explanation(name: str) -> str:
 
 
 def _provenance(group: Group, run: RunFolder) -> str:
-    """What someone needs to repeat the run or to trust it."""
+    """The provenance of a run: all that is needed to repeat it or to trust it."""
     document, final = run.document, run.final()
     facts = {
         "Command": f"<code>{escape(str(document.get('command', NOTHING)))}</code>",
@@ -153,7 +153,7 @@ def _provenance(group: Group, run: RunFolder) -> str:
 
 
 def _hardware(document: Mapping[str, Any]) -> str:
-    """As far as it was recorded; earlier versions knew the device's name only."""
+    """The hardware of a run as far as it was recorded: earlier versions only recorded the device's name."""
     words = {"cuda": "CUDA ", "driver": "driver "}
     return ", ".join(f"{words.get(key, '')}{document[key]}" for key in HARDWARE if document.get(key))
 

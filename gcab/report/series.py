@@ -62,5 +62,5 @@ def loss_curves(run: RunFolder) -> dict[str, tuple[list[float], list[float]]]:
 
 
 def or_nan(value: float | None) -> float:
-    """A log has null where training diverged."""
+    """NaN for null, which a log has where training diverged."""
     return float("nan") if value is None else value

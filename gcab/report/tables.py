@@ -37,7 +37,7 @@ class Table:
     note: str = ""
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "Iterator[RichTable]":
-        """For the terminal, as wide as it is."""
+        """The table for a terminal, fitted to its width."""
         from rich.markup import escape as escape_markup
         from rich.table import Table as RichTable
 
@@ -57,7 +57,7 @@ class Table:
             yield table
 
     def html(self) -> str:
-        """For the report; every text is escaped."""
+        """The table for the report; every text is escaped."""
         columns, *rows = self._lines()
         head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
         body = "".join(
@@ -230,7 +230,7 @@ def _mean_and_deviation(values: Sequence[float]) -> str:
 
 
 def flat_settings(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Flatten a configuration to dotted keys, less what a label says anyway."""
+    """Flatten a configuration to dotted keys, without the seed."""
     for key, value in config.items():
         if isinstance(value, Mapping):
             yield from flat_settings(value, f"{prefix}{key}.")

@@ -46,7 +46,7 @@ def _build(
 
 
 def encoder_of(path: Path) -> tuple[dict[str, Tensor], Channels, Channels]:
-    """The weights of the encoder in a run or a model, and the mean and deviation of the pixels that it knows.
+    """The weights of the encoder in a run or a model, and the mean and deviation that its images are normalised by.
 
     Its position embedding is (1, rows, columns, D): an encoder for images of another shape needs to know its grid.
     """
@@ -89,7 +89,7 @@ def has_eye(method: Method) -> bool:
 
 
 def pretrained_encoder(method: Method) -> Description | None:
-    """What is known of the encoder that others trained; None for a method with one of its own."""
+    """The description of a method's pretrained encoder; None for a method that trains its own."""
     found = (part.description for part in method.modules() if isinstance(part, PretrainedEncoder))
     return next(found, None)
 

@@ -26,7 +26,7 @@ RESERVED_NAMES = ("", "__metadata__")  # safetensors keeps the second for itself
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where the training stood, and the nested state it stood with (tensors on the CPU)."""
+    """The position of a training, and its nested state (tensors on the CPU)."""
 
     position: dict[str, Any]
     state: dict[str, Any]
@@ -42,19 +42,19 @@ class CheckpointStore:
         self._writing: Future[Path] | None = None
 
     def save(self, position: dict[str, Any], state: dict[str, Any]) -> Path:
-        """Write a new checkpoint, and only then let go of the oldest; returns its manifest."""
+        """Write a new checkpoint, and only then delete the oldest; returns its manifest."""
         self.wait()
         return self._write(position, *flatten(state))
 
-    def save_beside(self, position: dict[str, Any], state: dict[str, Any]) -> None:
-        """Copy the state now and write it while the caller goes on; a failure shows at the next save or wait."""
+    def save_in_background(self, position: dict[str, Any], state: dict[str, Any]) -> None:
+        """Copy the state now and write it in a background thread; a failure is raised at the next save or wait."""
         self.wait()
         worker = ThreadPoolExecutor(1)
         self._writing = worker.submit(self._write, position, *flatten(state))
         worker.shutdown(wait=False)
 
     def wait(self) -> None:
-        """Until what is being written is on the disk."""
+        """Block until a background write is on disk."""
         writing, self._writing = self._writing, None
         if writing is not None:
             writing.result()

@@ -1,4 +1,4 @@
-"""What a number was measured with: versions, commit, system, hardware."""
+"""The environment of a measurement: versions, commit, system, hardware."""
 
 import platform
 import subprocess

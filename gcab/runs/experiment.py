@@ -41,7 +41,7 @@ CHECKPOINT_SECONDS = 30.0
 class Data:
     """The two splits of a run's data set, and the tasks they make."""
 
-    train: ImageSet  # with what is held out of it
+    train: ImageSet  # including held-out images
     test: ImageSet
     scenario: Scenario
 
@@ -101,7 +101,7 @@ def run_experiment(
 
 
 class Experiment:
-    """The moving parts of one run."""
+    """Trains, evaluates and checkpoints one run."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Experiment:
         self.seconds_before = 0.0
 
     def finish(self) -> dict[str, Any]:
-        """Every task that is left, then the final record."""
+        """Run the remaining tasks, then write the final record."""
         position, checkpoint = self.restore()
         for task in self.tasks[position:]:
             stream = self.data.scenario.open(task, self.data.train)
@@ -244,7 +244,7 @@ class Experiment:
         }
         under_way = self.training.state() if self.training is not None and epochs else None
         state = under_way or {"method": dict(self.method.state_dict())}
-        self.run.checkpoints.save_beside(position, state)
+        self.run.checkpoints.save_in_background(position, state)
         self.saved_at = time.monotonic()
 
     def restore(self) -> tuple[int, Checkpoint | None]:

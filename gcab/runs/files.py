@@ -1,4 +1,4 @@
-"""Files that are either the old ones or the new ones, never half of each, whatever happens while they are written."""
+"""Atomic file writes (temporary file, fsync, rename): a crash leaves the old file or the new one, never a mixture."""
 
 import errno
 import fcntl
@@ -17,7 +17,7 @@ from gcab.errors import GcabError
 
 @contextmanager
 def saving(path: Path) -> Iterator[None]:
-    """Turn what the operating system refuses while `path` is saved into one sentence a person can act on."""
+    """Context manager that turns an OSError while `path` is saved into a GcabError that says what to do."""
     try:
         yield
     except OSError as error:
@@ -32,7 +32,7 @@ def saving(path: Path) -> Iterator[None]:
 
 
 def parsed(data: bytes) -> Any:
-    """JSON of a file that may be damaged: whatever is wrong with it is a ValueError, brackets without end, too."""
+    """JSON of a file that may be damaged: whatever is wrong with it is a ValueError, excessive nesting, too."""
     try:
         return json.loads(data)
     except RecursionError:
@@ -41,7 +41,7 @@ def parsed(data: bytes) -> Any:
 
 @contextmanager
 def writing(path: Path) -> Iterator[BinaryIO]:
-    """Give a temporary file beside `path` that takes its place, safely on disk, once the block ends without error."""
+    """Context manager for an atomic write: the temporary file, after fsync, replaces `path` if the block succeeds."""
     with saving(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_abandoned(path)
@@ -70,18 +70,18 @@ def remove_abandoned(path: Path) -> None:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Replace the content of `path` in one step."""
+    """Replace the content of `path` atomically."""
     with writing(path) as file:
         file.write(data)
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace `path` by readable JSON in one step; refuses NaN and infinity, which JSON does not have."""
+    """Replace `path` by readable JSON atomically; refuses NaN and infinity, which JSON does not have."""
     write_bytes(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode())
 
 
 def sync_folder(folder: Path) -> None:
-    """Put the names in `folder` on disk: a renamed file survives a power cut only after this."""
+    """fsync a folder: a renamed file survives a power cut only after this."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,7 +1,7 @@
-"""Where runs lie.
+"""Finding run folders.
 
 A folder with `config.json` and `metrics.jsonl` is a run; a published one has `metrics.jsonl.gz`, which never grows.
-A folder of figures has `runs.json` instead: the way to each run that they are made of.
+A folder of figures has `runs.json` instead: the relative path of each run that they are made of.
 """
 
 import os

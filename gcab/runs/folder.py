@@ -1,6 +1,6 @@
 """All reading and writing of a run folder: what was asked for, what was measured, what was predicted.
 
-`config.json` is written once; `metrics.jsonl` only grows; everything else is replaced in one step.
+`config.json` is written once; `metrics.jsonl` only grows; everything else is replaced atomically.
 """
 
 import gzip
@@ -105,7 +105,7 @@ class RunFolder:
 
     @property
     def group(self) -> str:
-        """The same for runs that differ in their seed only (and so, perhaps, in their class order)."""
+        """A key that runs share if they differ in their seed only (and so, perhaps, in their class order)."""
         rest = {key: value for key, value in self.config.items() if key != "seed"}
         digest = hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
         return f"{self.scenario}/{self.method}/{digest[:8]}"
@@ -118,7 +118,7 @@ class RunFolder:
 
     @property
     def commit(self) -> str | None:
-        """Of the code, shortened; where it was corrected later, beside the one that was recorded."""
+        """The commit of the code, shortened; where it was corrected later, with the one that was recorded."""
         recorded, corrected = (str(self.document.get(key) or "")[:7] for key in ("commit", "commit_corrected"))
         return f"{corrected} (recorded: {recorded or 'none'})" if corrected else recorded or None
 
@@ -127,10 +127,10 @@ class RunFolder:
         return self.path / "model"
 
     def require_model(self) -> None:
-        """Refuse a run whose model is not there, and say how to come by one."""
-        from gcab.runs.model import beside
+        """Raise an error, which says how to get a model, if the run has none."""
+        from gcab.runs.model import hidden_sibling
 
-        if any((place / "model.json").exists() for place in (self.model, beside(self.model, "old"))):
+        if any((place / "model.json").exists() for place in (self.model, hidden_sibling(self.model, "old"))):
             return
         command = self.document.get("command")
         named = f" ({command})" if command else ""
@@ -198,7 +198,7 @@ class RunFolder:
             raise GcabError(f"{self.metrics} is damaged: restore the file, or publish the run again") from None
 
     def log(self) -> bytes:
-        """What tells two runs of one configuration apart."""
+        """A hash of the log, which tells two runs of one configuration apart."""
         return hashlib.sha256(self.log_bytes()).digest()
 
     def final(self) -> dict[str, Any] | None:
@@ -209,13 +209,13 @@ class RunFolder:
         return found[-1] if found else None
 
     def metrics_bytes(self) -> int:
-        """Give the length a checkpoint remembers, once that much is on disk."""
+        """fsync the log and return its length, which a checkpoint stores."""
         with saving(self.metrics), self.metrics.open("r+b") as file:
             os.fsync(file.fileno())
             return file.seek(0, os.SEEK_END)
 
     def truncate_metrics(self, size: int) -> None:
-        """Forget what was measured after the checkpoint a run continues from."""
+        """Drop the records that were written after the checkpoint a run resumes from."""
         present = self.metrics.stat().st_size
         if present < size:
             raise GcabError(
@@ -283,7 +283,7 @@ def final_of(path: Path) -> dict[str, Any]:
 def find_runs(paths: Sequence[Path]) -> list[RunFolder]:
     """Open every run that is, lies below, or is listed below one of `paths`, in the order of a table.
 
-    It goes by scenario, method, seed, settings. Of copies of a run the fullest counts and no other.
+    It goes by scenario, method, seed, settings. Of copies of a run only the one with the most files counts.
     """
     found: dict[Path, RunFolder] = {}
     for path in paths:

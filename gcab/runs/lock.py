@@ -1,4 +1,4 @@
-"""One writer per run folder: two trainings in the same place would shred each other's metrics."""
+"""One writer per run folder: two trainings in the same place would corrupt each other's metrics."""
 
 import fcntl
 import os
@@ -11,7 +11,7 @@ from gcab.runs.files import saving
 
 
 class RunLock:
-    """Hold `folder` for this process; the operating system lets go of it however the process ends."""
+    """An advisory lock on `folder`, which the operating system releases however the process ends."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -28,7 +28,7 @@ GENERATION = "generation-"  # of a folder that holds several models, see gcab/cl
 
 
 class DamagedError(GcabError):
-    """A model is not as it was saved, unlike one that is only not for this reader or this version to read."""
+    """A model is corrupt, as opposed to one that this user or this version must not read."""
 
 
 def save_model(folder: Path, description: Mapping[str, Any], tensors: "Mapping[str, Tensor]") -> None:
@@ -44,7 +44,7 @@ def save_model(folder: Path, description: Mapping[str, Any], tensors: "Mapping[s
     if folder.exists() and not (folder / "model.json").exists() and any(folder.iterdir()):
         raise GcabError(f"{folder} is not empty and holds no model: choose another folder.")
     rescue_interrupted(folder)
-    fresh, old = beside(folder, "new"), beside(folder, "old")
+    fresh, old = hidden_sibling(folder, "new"), hidden_sibling(folder, "old")
     with saving(folder):
         for leftover in (fresh, old):
             shutil.rmtree(leftover, ignore_errors=True)
@@ -93,7 +93,7 @@ def read_description(folder: Path) -> dict[str, Any]:
 
 
 def digest_of(description: Mapping[str, Any]) -> str:
-    """What tells a model from every other: the sum of its weights, and after a change its names and changes, too."""
+    """A hash that identifies a model: the checksum of its weights, and after a change of its names and changes, too."""
     if not description.get("changes"):
         return str(description["weights"])
     told = [description[name] for name in ("weights", "tasks", "changes")]
@@ -109,7 +109,7 @@ def require_sound(folder: Path, description: dict[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def reading(folder: Path) -> Iterator[None]:
-    """Say in one sentence what is wrong with the model in `folder`."""
+    """Context manager that turns errors in reading the model in `folder` into a GcabError that says what is wrong."""
     require_utf8(folder)
     try:
         yield
@@ -123,7 +123,7 @@ def reading(folder: Path) -> Iterator[None]:
 
 
 def require_utf8(path: Path) -> None:
-    """safetensors opens no other path, and calls a file that it cannot open no safetensors."""
+    """Raise an error for other paths: safetensors cannot open them, and would say that the file is not its own."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -131,13 +131,13 @@ def require_utf8(path: Path) -> None:
 
 
 def rescue_interrupted(folder: Path) -> None:
-    """A save that was killed between its two renames left the old model beside its place."""
-    old = beside(folder, "old")
+    """Restore the old model after a save that was killed between its two renames."""
+    old = hidden_sibling(folder, "old")
     if (old / "model.json").exists() and not folder.exists():
         with contextlib.suppress(OSError):
             old.rename(folder)
 
 
-def beside(folder: Path, role: str) -> Path:
-    """Hidden, so that it is no folder of the user's own."""
+def hidden_sibling(folder: Path, role: str) -> Path:
+    """A hidden sibling of a folder, hidden so that it is none of the user's own."""
     return folder.with_name(f".{folder.name}.{role}")

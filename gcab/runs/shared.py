@@ -1,6 +1,6 @@
-"""A run folder for several processes: the first alone touches the disk, and what it reads is given to all.
+"""A run folder for several ranks: only the first accesses the disk, and what it reads is broadcast.
 
-Reading is something all ranks do together; writing needs no other rank.
+Reading is a collective operation; writing is not.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from gcab.runs.folder import RunFolder
 
 
 class SharedRun(RunFolder):
-    """With one process nothing but a run folder."""
+    """A run folder whose reads are collective; with one process just a run folder."""
 
     @classmethod
     def prepare(cls, path: Path, document: dict[str, Any]) -> "SharedRun":
@@ -49,14 +49,14 @@ class SharedRun(RunFolder):
 
 
 class SharedCheckpoints(CheckpointStore):
-    """Saved by the first process, brought back to all: nothing in a checkpoint depends on how many there are."""
+    """Saved by the first rank and broadcast to all: nothing in a checkpoint depends on the number of ranks."""
 
     def save(self, position: dict[str, Any], state: dict[str, Any]) -> Path:
         return super().save(position, state) if rank() == 0 else self.folder
 
-    def save_beside(self, position: dict[str, Any], state: dict[str, Any]) -> None:
+    def save_in_background(self, position: dict[str, Any], state: dict[str, Any]) -> None:
         if rank() == 0:
-            super().save_beside(position, state)
+            super().save_in_background(position, state)
 
     def load_latest(self) -> tuple[Checkpoint | None, list[str]]:
         return from_first(super().load_latest)

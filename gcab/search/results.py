@@ -1,4 +1,4 @@
-"""What trials came to: a line for each in a file that only grows, and the table made of them."""
+"""The results of trials: an append-only file with a line for each, and the table made of them."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def finished_trials(search: Search) -> dict[int, TrialRecord]:
 
 
 def record_trial(search: Search, trial: Trial, diverged: str) -> TrialRecord:
-    """Append what a trial came to, once it is on disk."""
+    """Append the result of a trial, once its run is on disk."""
     final: Mapping[str, Any] = {} if diverged else final_of(trial.path)
     record: TrialRecord = {
         "search": search.key,
@@ -65,7 +65,7 @@ def record_trial(search: Search, trial: Trial, diverged: str) -> TrialRecord:
 
 
 def append(path: Path, record: Mapping[str, Any]) -> None:
-    """Add a line, after taking away one that was not finished."""
+    """Append a line, after truncating an incomplete one."""
     with saving(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a+b") as file:
@@ -77,7 +77,7 @@ def append(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def best_of(results: Sequence[TrialRecord]) -> TrialRecord | None:
-    """The highest ACC_TAG; of equals the first, so that the default needs no reason."""
+    """The highest ACC_TAG; ties go to the first, so that the default is preferred."""
     found = [result for result in sorted(results, key=lambda result: result["trial"]) if result["acc_tag"] is not None]
     return max(found, key=lambda result: result["acc_tag"] or 0.0, default=None)
 
@@ -97,5 +97,5 @@ def results_table(search: Search, results: Sequence[TrialRecord]) -> Table:
 
 
 def flags_of(settings: Mapping[str, Any]) -> str:
-    """As `gcab train` takes them."""
+    """Settings as flags of `gcab train`."""
     return " ".join(f"--{key} {value}" for key, value in settings.items())

@@ -44,11 +44,11 @@ class Search:
 
     @property
     def key(self) -> str:
-        """Tells searches of the same method and scenario apart."""
+        """A key that tells searches of the same method and scenario apart."""
         return f"{self.base.seed}-{config_hash(self.base)}"
 
     def trials(self, count: int) -> list[Trial]:
-        """The first so many; more may be asked for later. Fewer where the ranges have no more values."""
+        """The first `count` trials; more may be asked for later. Fewer where the ranges have no more values."""
         found: list[Trial] = []
         for settings in itertools.islice(self.proposals(), count):
             config: RunConfig = override(self.base, settings)
@@ -58,7 +58,7 @@ class Search:
         return found
 
     def proposals(self) -> Iterator[dict[str, Any]]:
-        """Different settings, on a scrambled Sobol sequence: any first part of it covers the ranges."""
+        """Different settings, on a scrambled Sobol sequence: every prefix of it covers the ranges."""
         default = {key: value for key, _, value in leaves(self.base) if key in self.ranges}
         seen, vain = [default], 0
         yield default
@@ -99,7 +99,7 @@ def plan_search(
 
 
 def run_trial(trial: Trial, title: str, root: Path | None, device: str, command: str) -> str:
-    """Train one; a loss that became infinite is a result, too, and is returned in words."""
+    """Run a trial; a diverged loss is a result, too, and is returned in words."""
     console, config = Console(force_terminal=False), trial.config
     try:
         with RunDisplay(console, title, config.epochs) as display:

@@ -1,4 +1,4 @@
-"""A zip of class folders from a stranger becomes a folder of photos, or a sentence; nothing is written outside it."""
+"""Unpacking a zip of class folders from an untrusted client; nothing is written outside the target folder."""
 
 import re
 import stat
@@ -15,8 +15,8 @@ from gcab.serve.limits import Limits, RequestError, in_mebi, needing_room
 from gcab.serve.photos import check_photo
 from gcab.serve.wording import normalised, plain_name
 
-BYTES_PER_ENTRY = 512  # of a zip's table of contents, for each file that is allowed
-SLACK = 2**20  # an image of one colour may shrink by more than any ratio up to this size
+BYTES_PER_ENTRY = 512  # of a zip's central directory, for each file that is allowed
+SLACK = 2**20  # up to this size the compression ratio is not checked: images of one colour have a high one
 METADATA = frozenset(("__macosx", "thumbs.db", "desktop.ini"))  # what operating systems add unasked
 CHUNK = 2**16
 PLAIN_FILE_OR_UNKNOWN = (0, stat.S_IFREG)
@@ -61,7 +61,7 @@ def unpack(file: IO[bytes], target: Path, limits: Limits) -> dict[Path, str]:
 
 
 class _Metered:
-    """A file that refuses to be read in one huge gulp: zipfile takes a zip's table of contents whole."""
+    """A file that refuses huge reads, as zipfile reads a zip's whole central directory at once."""
 
     def __init__(self, file: IO[bytes], most: int) -> None:
         self._file, self._most = file, most

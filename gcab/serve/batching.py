@@ -1,4 +1,4 @@
-"""Images of many requests go through the network together: under load a batch costs little more than one image."""
+"""Dynamic batching: images of many requests share a forward pass, which costs little more than that of one image."""
 
 import asyncio
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ class Waiting:
 
 
 class Turn:
-    """One request's share of the decoders: it never holds all that is waiting, and its time has an end."""
+    """One request's share of the decoders: bounds its concurrency and its processor time."""
 
     def __init__(self, seconds: float) -> None:
         self.places, self.left = asyncio.Semaphore(DECODERS), seconds
@@ -68,7 +68,7 @@ class Batcher:
 
     @contextmanager
     def admit(self, count: int) -> Iterator[None]:
-        """Room in the queue for the images of one request, or 429."""
+        """Context manager that reserves places in the queue for the images of one request, or raises 429."""
         if self.admitted + count > self.limits.queue:
             raise busy("the queue is full: try again in a moment.")
         self.admitted += count
@@ -83,7 +83,7 @@ class Batcher:
     async def scores(
         self, model: ServedModel, file: IO[bytes], name: str, attention: bool, turn: Turn | None = None
     ) -> Scores:
-        """What the network says about one image file; `RequestError` if it is none."""
+        """The network's scores of one image file; `RequestError` if it is none."""
         pixels = await self.decoded(file, name, model.image_size, turn or self.turn())
         waiting = Waiting(model, pixels, attention, asyncio.get_running_loop().create_future())
         self.queue.put_nowait(waiting)
@@ -98,15 +98,15 @@ class Batcher:
 
     async def work(self) -> None:
         while True:
-            await self.answer_all(await self.collect())  # held by no name here: a batch keeps its model in memory
+            await self.answer_all(await self.collect())  # no variable, which would keep a batch's model in memory
 
     async def answer_all(self, batch: list[Waiting]) -> None:
-        """After a change of the model, requests in flight still get the one they were decoded for."""
+        """Answer a batch model by model: after a change, requests in flight get the model they were decoded for."""
         for _, group in groupby(batch, key=lambda waiting: id(waiting.model)):
             await self.answer([waiting for waiting in group if not waiting.scores.done()])
 
     async def collect(self) -> list[Waiting]:
-        """As many images as fit; waits for more only while others are on their way, and not for long."""
+        """Collect a batch; waits for more images only while admitted ones are being decoded, and not for long."""
         batch = [await self.queue.get()]
         deadline = asyncio.get_running_loop().time() + self.limits.wait_seconds
         while len(batch) < min(self.limits.batch, self.admitted):

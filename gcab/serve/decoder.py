@@ -1,8 +1,8 @@
-"""The process that decodes strangers' pictures: `python -m gcab.serve.decoder`, for one picture after another.
+"""The worker process that decodes untrusted pictures: `python -m gcab.serve.decoder`, for one picture after another.
 
-It imports Pillow and little else, so it starts fast, and it is ended by the system when a picture takes more processor
-time or memory than it may. On its standard input come a line of JSON with the request and the bytes of a file, on its
-standard output goes a line of JSON with the answer and the bytes of the square, if there is one.
+It imports Pillow and little else, so it starts fast, and the system kills it when a picture takes more processor time
+or memory than it may. On standard input come a line of JSON with the request and the bytes of a file, on standard
+output goes a line of JSON with the answer and the pixels of the square, if there is one.
 """
 
 import json
@@ -25,7 +25,7 @@ STATEMENT = Path("/proc/self/statm")  # its first number: pages of address space
 
 
 def main() -> None:
-    """Answer until the other side closes."""
+    """Answer requests until standard input closes."""
     Image.init()  # every reader is imported before memory is counted
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends its workers itself
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
@@ -58,7 +58,7 @@ def decoded(requests: IO[bytes], request: dict[str, Any]) -> tuple[bytes, dict[s
 
 
 def limit_growth(growth: int) -> None:
-    """So many bytes of address space beyond those in use now."""
+    """Limit the address space to so many bytes beyond those in use now."""
     if STATEMENT.exists():
         used = int(STATEMENT.read_bytes().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + growth, resource.RLIM_INFINITY))

@@ -1,4 +1,4 @@
-"""Strangers' pictures are decoded by processes of their own: one that takes too much is ended and replaced."""
+"""Untrusted pictures are decoded in worker processes: one that exceeds its limits is killed and replaced."""
 
 import contextlib
 import json
@@ -26,7 +26,7 @@ CHANNELS = 3
 STUCK_SECONDS = 120  # until a worker is given up that uses no processor time, or hardly gets any
 SLACK = 32 * 2**20  # bytes of address space that a process may take beside what a picture is estimated to need
 
-Spend = Callable[[float], object]  # is told seconds of processor time
+Spend = Callable[[float], object]  # callback: gets seconds of processor time
 
 
 def ignore(_: float) -> None:
@@ -69,7 +69,7 @@ class Worker:
         return line
 
     def end(self) -> int:
-        """Its exit code, which for one that a signal has ended is that signal's number below zero."""
+        """Kill the process and return its exit code, which is negative for a signal."""
         self.process.kill()
         code = self.process.wait()
         for pipe in (self.requests, self.answers):
@@ -79,21 +79,21 @@ class Worker:
 
 
 class Decoders:
-    """A few workers, each replaced when it has ended."""
+    """A pool of workers, each replaced when it has ended."""
 
     def __init__(self, count: int, limits: Limits) -> None:
         self.limits = limits
         self.bounds = photo_bounds(limits)
         self.idle: queue.SimpleQueue[Worker | None] = queue.SimpleQueue()  # None: to be started when it is needed
         self.workers: set[Worker] = set()
-        self.ended = 0  # that a picture has brought down
+        self.ended = 0  # workers that a picture has brought down
         self.closed = False
         for _ in range(count):
             self.idle.put(None)
         self.finalise = weakref.finalize(self, end_all, self.workers)  # also if it is never closed
 
     def start(self) -> None:
-        """So that the first picture need not wait for them."""
+        """Start all workers, so that the first picture need not wait for them."""
         workers = [self.idle.get() or self.started() for _ in range(self.idle.qsize())]
         for worker in workers:
             worker.wait_until_ready()
@@ -105,7 +105,7 @@ class Decoders:
         self.finalise()
 
     def decode(self, file: IO[bytes], name: str, size: Size, spend: Spend = ignore) -> bytes:
-        """(height, width, 3) bytes, or `RequestError` for what is no good picture; `spend` hears of the time."""
+        """(height, width, 3) bytes, or `RequestError` for what is no good picture; `spend` gets the time."""
         count = file.seek(0, 2)
         file.seek(0)
         if count > self.bounds.file_bytes:
@@ -127,7 +127,7 @@ class Decoders:
 
     @contextmanager
     def worker(self, name: str, spend: Spend) -> Iterator[Worker]:
-        """An idle one; whatever goes wrong with it, another takes its place."""
+        """Context manager for an idle worker, which is replaced after any error."""
         worker = self.idle.get() or self.started()
         try:
             yield worker
@@ -163,12 +163,12 @@ def end_all(workers: set[Worker]) -> None:
 
 
 def photo_bounds(limits: Limits) -> Bounds:
-    """What one stranger's picture may ask for."""
+    """The resource limits for decoding one picture."""
     return Bounds(limits.body_bytes, limits.pixels, limits.decoding_bytes, limits.scans)
 
 
 def ended(name: str, code: int, limits: Limits) -> RequestError:
-    """What to say of a picture during which a worker was ended by the system."""
+    """The error for a picture during which a worker was killed by the system."""
     if code == -signal.SIGPROF:
         return RequestError(
             413, f"{name} takes more than {limits.decoding_seconds:g} s to decode: save it again as JPEG or PNG."

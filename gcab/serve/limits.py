@@ -1,4 +1,4 @@
-"""What one server may spend on strangers' requests, and how it says no."""
+"""Limits of what requests from untrusted clients may use, and the errors that refuse them."""
 
 import errno
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ MEBI = 2**20
 
 @dataclass(frozen=True)
 class Limits:
-    """Everything a request can use up has an end."""
+    """A limit for every resource that a request can use."""
 
     body_bytes: int = 32 * MEBI  # of one request
     archive_bytes: int = 512 * MEBI  # of the zip one teaches from
@@ -58,13 +58,13 @@ class RequestError(Exception):
 
 
 def busy(sentence: str) -> RequestError:
-    """429: nothing is wrong with the request but the moment."""
+    """A 429 error: the same request may succeed later."""
     return RequestError(429, sentence, {"Retry-After": "1"})
 
 
 @contextmanager
 def needing_room() -> Iterator[None]:
-    """507: what was sent does not fit on the disk."""
+    """Context manager that turns a full disk into a 507 error."""
     try:
         yield
     except (OSError, GcabError) as problem:

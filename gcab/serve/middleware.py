@@ -27,7 +27,7 @@ class Middleware:
         self, app: ASGIApp, door: Door, limits: Limits, metrics: Metrics, routes: Collection[str] = frozenset()
     ) -> None:
         self.app, self.door, self.limits, self.metrics = app, door, limits, metrics
-        self.routes = routes  # what metrics may name: strangers choose the other paths
+        self.routes = routes  # what metrics may name: clients choose the other paths
         self.buffered = 0  # bytes of bodies under way
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,7 +58,7 @@ class Middleware:
             self.metrics.answered(route, method, answer.status or 499, time.perf_counter() - began)
 
     def admit(self, scope: Scope) -> None:
-        """From the head alone; a head that arrives in one piece is counted here, as h11 counts incomplete ones only."""
+        """Admit a request by its head; a head in one piece is limited here, as h11 limits incomplete ones only."""
         size = len(scope["query_string"]) + sum(len(name) + len(value) for name, value in scope["headers"])
         if size > self.limits.header_bytes:
             raise RequestError(431, f"the headers are larger than {self.limits.header_bytes} bytes: send less in them.")
@@ -70,7 +70,7 @@ class Middleware:
 
 
 class Body:
-    """Counts what arrives instead of believing what was announced, and does not wait for ever."""
+    """Limits the time and the size of a request's body, by what arrives and not by what was announced."""
 
     def __init__(self, receive: Receive, middleware: Middleware, path: str) -> None:
         self._receive, self._middleware = receive, middleware

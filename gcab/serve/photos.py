@@ -1,4 +1,4 @@
-"""Photos from strangers: what their structure asks for is checked before a pixel is decoded, and that elsewhere."""
+"""Photos from untrusted clients: limits are checked by their structure, pixels are decoded in worker processes."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,7 +37,7 @@ def check_photo(file: IO[bytes], name: str, limits: Limits) -> None:
 
 
 def check_readable(photos: Mapping[Path, str], size: Size, decoders: Decoders) -> None:
-    """Decode every file once: only here are the names known that their owner gave them."""
+    """Decode every file once, while the names that their owner gave them are known."""
     unreadable = []
     for path, name in photos.items():
         try:

@@ -1,4 +1,4 @@
-"""HTTP itself, on uvicorn's h11 protocol: connections that hold back their request's head do not stay open."""
+"""HTTP itself, on uvicorn's h11 protocol: connections that are slow to send their request's head are closed."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Who may ask: the token, the host and the origin of a request; and the headers that every answer carries."""
+"""Access control by the token, the host and the origin of a request; and the headers that every answer carries."""
 
 import hmac
 import ipaddress
@@ -35,7 +35,7 @@ def is_local(host: str) -> bool:
 
 @dataclass(frozen=True)
 class Door:
-    """Decides from a request's head alone whether it may come in."""
+    """Decides from a request's head alone whether it is admitted."""
 
     host: str = "127.0.0.1"
     token: str | None = field(default=None, repr=False)

@@ -35,7 +35,7 @@ class Inference:
 
 @dataclass(frozen=True)
 class Scores:
-    """What the network says about one image."""
+    """The outputs for one image."""
 
     probabilities: Tensor  # (classes,)
     unknown: float | None  # None: too few held-out images to say
@@ -59,7 +59,7 @@ class ServedModel:
 
     @classmethod
     def load(cls, folder: Path, inference: Inference) -> "ServedModel":
-        """The current model of a folder, tried out on blank images."""
+        """The current model of a folder, warmed up on blank images."""
         model = cls(Classifier.load(folder, device=inference.device), inference)
         blank = torch.zeros(SIZES[-1], 3, *sides(model.image_size), dtype=torch.uint8)
         try:
@@ -75,7 +75,7 @@ class ServedModel:
         return model
 
     def scores(self, pixels: Tensor, attention: Sequence[bool]) -> list[Scores]:
-        """For images (n, 3, H, W) as bytes; maps only for those that ask, as they need the readable passes."""
+        """Scores of uint8 images (n, 3, H, W); maps only on request, as they need the readable passes."""
         with torch.inference_mode(), suitable_threads(self.device, len(pixels) * self.features_per_image):
             images = self.method.setting.normalise(pixels.to(self.device))
             logits = self.predictor(images).cpu()
@@ -143,12 +143,12 @@ class ServedModel:
         }
 
     def facts(self) -> dict[str, Any]:
-        """What a report judges a model by."""
+        """The facts that a report's warnings are based on."""
         tasks = [{"index": task, **asdict(taught)} for task, taught in enumerate(self.taught, start=1)]
         return {"tasks": tasks, "calibration": {"images": self.calibration.images}}
 
     def expected_accuracy(self) -> float | None:
-        """Per cent of new photos of all classes that should be named right; None where nothing can tell.
+        """Expected accuracy on new photos of all classes, in per cent; None where there is no estimate.
 
         It is an estimate, as the photos of earlier tasks no longer exist.
         """

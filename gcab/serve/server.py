@@ -1,4 +1,4 @@
-"""From a service to a listening process that ends in good order."""
+"""From a service to a listening process that shuts down gracefully."""
 
 import asyncio
 import errno
@@ -18,7 +18,7 @@ from gcab.serve.protocol import protocol_with
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """The address this server answers at, or the sentence that says why it cannot have it."""
+    """The socket this server listens on; raises an error that says why it cannot have it."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family)

@@ -77,7 +77,7 @@ class Service:
                 raise RequestError(500, without_paths(str(problem), self.path)) from problem
 
     async def report(self) -> dict[str, Any]:
-        """What `gcab report` writes about the folder's current model, made once for each: it takes seconds."""
+        """The report of the folder's current model, cached for each model, as it takes seconds."""
         async with self.reporting:
             try:
                 digest = await asyncio.to_thread(lambda: self.folder.digest)
@@ -88,7 +88,7 @@ class Service:
             return {"digest": self.reported[0], "content": self.reported[1]}
 
     async def watch(self) -> None:
-        """Notice what other processes teach the folder; a model that cannot be read leaves the one before in place."""
+        """Poll the folder for models that other processes write; if one cannot be read, the old one stays."""
         last = ""
         while True:
             await asyncio.sleep(self.limits.look_seconds)

@@ -25,7 +25,7 @@ from gcab.sizes import Size
 
 EVENTS = 200
 LONGEST_LINE = 2**16
-NOT_PASSED_ON = frozenset(("GCAB_TOKEN", "FORCE_COLOR"))  # to the process that learns
+NOT_PASSED_ON = frozenset(("GCAB_TOKEN", "FORCE_COLOR"))  # environment variables that the subprocess does not get
 STOPPED = "the lesson stopped before its end: the model is as it was, teach again."
 UNEXPECTED = "the lesson failed unexpectedly: the model is as it was; whoever runs the server finds the reason there."
 
@@ -71,7 +71,7 @@ class Teacher:
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """Nobody else teaches or undoes meanwhile."""
+        """Context manager for exclusive changes of the model; raises 409 while another is under way."""
         if self.busy:
             raise RequestError(409, "the model is being changed already: wait until that is done.")
         self.busy = True
@@ -123,7 +123,7 @@ class Teacher:
             self.state, self.busy = state, False
 
     async def run(self, work: Workplace) -> None:
-        """`gcab learn` as a process: it needs the processor for long, and a mistake in it ends no server."""
+        """Run `gcab learn` as a subprocess, which takes long and must not take the server down."""
         environment = {name: value for name, value in os.environ.items() if name not in NOT_PASSED_ON}
         process = await asyncio.create_subprocess_exec(
             *self.learn,
@@ -164,7 +164,7 @@ class Teacher:
 
 @contextlib.contextmanager
 def refusing(*places: Path) -> Iterator[None]:
-    """What gcab or the disk refuse, as strangers may hear it."""
+    """Context manager that turns errors of gcab or the disk into a `RequestError` without paths."""
     try:
         with needing_room():
             yield
@@ -173,7 +173,7 @@ def refusing(*places: Path) -> Iterator[None]:
 
 
 def told(value: Any, *places: Path) -> Any:
-    """A value from JSON as strangers may see it."""
+    """A value from JSON without paths of this machine."""
     if isinstance(value, str):
         return without_paths(value, *places)
     if isinstance(value, list):
@@ -184,7 +184,7 @@ def told(value: Any, *places: Path) -> Any:
 
 
 async def tail(stream: asyncio.StreamReader) -> str:
-    """The end of what a process says."""
+    """The last bytes of a process's output."""
     kept = b""
     while chunk := await stream.read(LONGEST_LINE):
         kept = (kept + chunk)[-LONGEST_LINE:]
@@ -205,7 +205,7 @@ async def end(process: asyncio.subprocess.Process, seconds: float) -> None:
 
 
 def sentence(complaint: str, code: int) -> str:
-    """The one sentence of `gcab` on its standard error; whatever else it said is for the server's own eyes."""
+    """The one sentence of `gcab` on its standard error; anything else goes to the server's own."""
     said = [line.removeprefix("gcab:").strip() for line in complaint.splitlines() if line.startswith("gcab:")]
     if code == 2 and said:
         return said[-1]

@@ -1,4 +1,4 @@
-"""Names that came from strangers, and sentences that go out to them: no place on this machine is told."""
+"""Sanitising names from clients, and sentences that go out to them: no path of this machine is told."""
 
 import re
 import unicodedata
@@ -17,12 +17,12 @@ def plain_name(name: str | None) -> str:
 
 
 def without_paths(sentence: str, *places: Path) -> str:
-    """A sentence as strangers may read it: of absolute paths, and of these places above all, the last part is left."""
+    """A sentence in which absolute paths, and these places above all, are cut down to their last part."""
     for place in places:
         sentence = sentence.replace(str(place), place.name)
     return FOLDERS.sub("", OBJECT.sub("the file", sentence))
 
 
 def normalised(name: str) -> str:
-    """Two names that are one on some file system are one here."""
+    """A name in canonical form: names that are one on some file system are equal."""
     return unicodedata.normalize("NFC", name).casefold()

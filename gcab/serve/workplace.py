@@ -1,4 +1,4 @@
-"""Where one lesson happens: a temporary folder that goes with the lesson, however that ends.
+"""The temporary folder of one lesson, deleted at its end, however that comes.
 
 gcab-teach-x7ab/
   lock              while a server holds it, no other removes this folder

@@ -1,4 +1,4 @@
-"""Training by several processes that compute what one would: PyTorch's DistributedDataParallel around a method."""
+"""Data-parallel training with the results of a single process: DistributedDataParallel around a method."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ def process_group(launch: Launch, device: torch.device) -> Iterator[None]:
 
 
 class Objective(nn.Module):
-    """A method's loss as a module of nothing but its learning parameters: all that ranks have to exchange."""
+    """A method's loss as a module that has the trainable parameters only, whose gradients the ranks exchange."""
 
     def __init__(self, method: Method) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ def shared_loss(method: Method) -> Loss:
 
 
 class SharedAugment(Augment):
-    """Decides for the global batch on every rank and carries out this rank's rows."""
+    """Draws augmentations for the global batch on every rank and applies those of this rank's rows."""
 
     def draw(self, batch: int, height: int, width: int, generator: torch.Generator) -> Choices:
         choices = super().draw(batch * world(), height, width, generator)

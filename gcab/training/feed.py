@@ -1,4 +1,4 @@
-"""A task's images on the device: resident when they fit, else streamed batch by batch, one ahead."""
+"""A task's images on the device: resident when they fit, else streamed with one batch prefetched."""
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -59,12 +59,12 @@ class Feed:
 
     @cached_property
     def source(self) -> "ResidentBatches | StreamedBatches":
-        """Where a step finds its batch, at an address that stays the same."""
+        """Where a step finds its batch, in buffers whose addresses stay the same."""
         return ResidentBatches(self) if self.resident else StreamedBatches(self)
 
 
 class ResidentBatches:
-    """Batches picked on the device, where all images are."""
+    """Batches indexed on the device, which holds all images."""
 
     def __init__(self, feed: Feed) -> None:
         self.images, self.labels = feed.images, feed.labels
@@ -77,40 +77,40 @@ class ResidentBatches:
         yield
 
     def ready(self, number: int) -> None:
-        """They always are."""
+        """All batches are."""
 
     def taken(self, number: int) -> None:
-        """Nothing takes their place."""
+        """Nothing to do, as no buffer is reused."""
 
     def batch(self, position: Tensor) -> tuple[Tensor, Tensor]:
         pick = self.order.index_select(0, position).squeeze(0)
-        return self.images.index_select(0, pick), self.labels.index_select(0, pick)  # on a host 10 x as fast as [pick]
+        return self.images.index_select(0, pick), self.labels.index_select(0, pick)  # on a CPU 10 x as fast as [pick]
 
 
-class Mark:
-    """A point in a GPU's work that others can wait for; on a CPU whatever was asked before it is done."""
+class StreamEvent:
+    """A CUDA event recorded in the current stream; on a CPU, where everything is synchronous, it does nothing."""
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.event = device, torch.cuda.Event() if device.type == "cuda" else None
         if self.event is not None:
             self.event.record(torch.cuda.current_stream(device))
 
-    def wait(self) -> None:
-        """Let the caller wait."""
+    def synchronize(self) -> None:
+        """Block the host until the event has happened."""
         if self.event is not None:
             self.event.synchronize()
 
-    def hold_back(self) -> None:
-        """Let only what is asked of the GPU from now on wait, in the caller's stream."""
+    def wait_in_stream(self) -> None:
+        """Make the current stream wait for the event, without blocking the host."""
         if self.event is not None:
             torch.cuda.current_stream(self.device).wait_event(self.event)
 
 
 class StreamedBatches:
-    """Batches that arrive in two slots by turns: while a step reads one, a thread fills the other.
+    """Double buffering: while a step reads one of two slots, a thread fills the other.
 
-    Batch i goes through slot i % 2 of pinned host memory to slot i % 2 on the device, in a stream of its own. Nothing
-    moves, so a recorded step can read it.
+    Batch i goes through slot i % 2 of pinned host memory to slot i % 2 on the device, on a side stream. Their addresses
+    stay the same, so a recorded step can read them.
     """
 
     slots = 2
@@ -120,7 +120,7 @@ class StreamedBatches:
         size = feed.batch_size // world()
 
         def slots_for(rows: Tensor) -> tuple[Tensor, Tensor]:
-            """On the host and on the device; real rows from the start, as recording learns from them."""
+            """Host and device buffers, filled with real rows, as the warm-up steps before recording train on them."""
             shape = (self.slots, size, *rows.shape[1:])
             host = torch.empty(shape, dtype=rows.dtype, pin_memory=feed.device.type == "cuda")
             return host, host.copy_(rows[:size]).to(feed.device, copy=True)
@@ -128,8 +128,8 @@ class StreamedBatches:
         (host_images, self.images), (host_labels, self.labels) = map(slots_for, self.data)
         self.host = (host_images, host_labels)
         self.copying = torch.cuda.Stream(feed.device) if feed.device.type == "cuda" else None
-        self.sent: list[Mark | None] = [None] * self.slots
-        self.arriving: dict[int, Future[Mark]] = {}
+        self.sent: list[StreamEvent | None] = [None] * self.slots
+        self.arriving: dict[int, Future[StreamEvent]] = {}
 
     @contextmanager
     def epoch(self, order: Tensor) -> Iterator[None]:
@@ -141,12 +141,12 @@ class StreamedBatches:
             yield
 
     def ready(self, number: int) -> None:
-        """What is asked of the device from now on finds this batch in its slot."""
+        """Make the current stream wait until this batch is in its slot."""
         if number < len(self.order):
-            self.arriving.pop(number).result().hold_back()
+            self.arriving.pop(number).result().wait_in_stream()
 
     def taken(self, number: int) -> None:
-        """What was asked of the device so far is all that reads this batch: its slot is free afterwards."""
+        """All reads of this batch are in the current stream: after them its slot is refilled."""
         self._send(number + self.slots)
 
     def batch(self, position: Tensor) -> tuple[Tensor, Tensor]:
@@ -155,17 +155,17 @@ class StreamedBatches:
 
     def _send(self, number: int) -> None:
         if number < len(self.order):
-            self.arriving[number] = self.worker.submit(self._move, number, Mark(self.device))
+            self.arriving[number] = self.worker.submit(self._move, number, StreamEvent(self.device))
 
-    def _move(self, number: int, read: Mark) -> Mark:
+    def _move(self, number: int, read: StreamEvent) -> StreamEvent:
         slot, pick = number % self.slots, self.order[number]
         if (sent := self.sent[slot]) is not None:
-            sent.wait()
+            sent.synchronize()
         for rows, host in zip(self.data, self.host, strict=True):
             torch.index_select(rows, 0, pick, out=host[slot])
         with torch.cuda.stream(self.copying):
-            read.hold_back()
+            read.wait_in_stream()
             for host, target in zip(self.host, (self.images, self.labels), strict=True):
                 target[slot].copy_(host[slot], non_blocking=True)
-            self.sent[slot] = mark = Mark(self.device)
-        return mark
+            self.sent[slot] = event = StreamEvent(self.device)
+        return event

@@ -107,7 +107,7 @@ class RecordedSteps:
         hot = [*self.step.method.modules(), self.step.augment]
         with compiled(hot), low_precision(self.step, self.low), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # compilers advise on settings that would change the results
-            with SideStream(self.feed.device):  # as recording wants it
+            with SideStream(self.feed.device):  # as CUDA graphs require
                 self.warm_up()
             return record(self.start, self.step.random), record(self.advance, self.step.random)
 

@@ -42,7 +42,7 @@ class TrainingConfig:
         )
 
     def epochs_of(self, task: int) -> int:
-        """How long a task is trained, the first of which is number 0."""
+        """The epochs of a task, the first of which is number 0."""
         return max(1, round(self.first_task * self.epochs)) if task == 0 else self.epochs
 
     def in_bfloat16(self, on_gpu: bool) -> bool:

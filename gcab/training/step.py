@@ -15,7 +15,7 @@ from gcab.training.feed import Feed
 
 
 class Step:
-    """The same step for every method; it never waits for the device."""
+    """The same step for every method; it never synchronises with the device."""
 
     def __init__(
         self,

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
-from gcab.data.tasks import Task, TaskImages, Watch, ignore
+from gcab.data.tasks import OnProgress, Task, TaskImages, ignore
 from gcab.methods.method import grow
 from gcab.training.trainer import Epoch, Halfway, Trainer, finish
 
 
 class TaskTraining:
-    """A method on its way through a task; with `state` in a checkpoint it can stop and go on later, bit for bit."""
+    """Trains a method on one task; with `state` in a checkpoint it resumes, bit for bit."""
 
     def __init__(self, trainer: Trainer, task: Task, train: TaskImages, held_out: TaskImages | None) -> None:
         self.trainer, self.method = trainer, trainer.method
@@ -22,21 +22,21 @@ class TaskTraining:
         self.method.begin_task(self.task)
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint after an epoch needs."""
+        """The state for a checkpoint after an epoch."""
         optimiser = self.trainer.optimiser
         assert optimiser is not None, "no epoch has been trained"
         return {"method": dict(self.method.state_dict()), "optimiser": optimiser.state_dict()}
 
     def resume(self, epochs: int, state: dict[str, Any]) -> None:
-        """Stand where a checkpoint stood after so many epochs."""
+        """Restore the state of a checkpoint after so many epochs."""
         self.method.load_state_dict(state["method"], strict=True)
         self.halfway = Halfway(epochs, state["optimiser"])
 
     def run(self, after_epoch: Callable[[Epoch], bool | None]) -> None:
-        """All epochs that are left, unless the callback ends them by returning true."""
+        """Train the remaining epochs; the callback stops early by returning true."""
         self.trainer.fit(self.task, self.train.of(self.task.labels), after_epoch, self.halfway)
 
-    def end(self, watch: Watch = ignore) -> None:
-        """The method's last sight of the images."""
+    def end(self, watch: OnProgress = ignore) -> None:
+        """Call the method's `end_task`, its last sight of the images."""
         trainer = self.trainer
         finish(self.method, self.task, self.train, trainer.seed, watch, self.held_out, trainer.augment)

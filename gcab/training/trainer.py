@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gcab.data.augment import Augment
-from gcab.data.tasks import Task, TaskImages, Watch, ignore
+from gcab.data.tasks import OnProgress, Task, TaskImages, ignore
 from gcab.errors import GcabError
 from gcab.fast.graphs import restore_optimiser, set_learning_rate
 from gcab.methods.method import Method
@@ -26,7 +26,7 @@ from gcab.training.step import Step
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one epoch did: its number counts from 1, its losses are means over its steps."""
+    """The results of one epoch: its number counts from 1, its losses are means over its steps."""
 
     task: Task
     number: int
@@ -92,7 +92,7 @@ class Trainer:
             random.manual_seed(derived_seed(self.seed, "augment", task.index, epoch))
             with seeded(self.seed, "epoch", task.index, epoch):
                 order = feed.order(generator(self.seed, "shuffle", task.index, epoch))
-                losses = mean(steps.run(order).cpu())  # (steps, terms): the epoch's one wait for the device
+                losses = mean(steps.run(order).cpu())  # (steps, terms): the epoch's one synchronisation
             require_finite(losses, task, epoch)
             means = dict(zip(steps.names, losses.double().mean(dim=0).tolist(), strict=True))
             if after_epoch(Epoch(task, epoch + 1, feed.steps, means, lr, time.perf_counter() - start)):
@@ -114,13 +114,13 @@ def finish(
     task: Task,
     data: TaskImages,
     seed: int,
-    watch: Watch = ignore,
+    watch: OnProgress = ignore,
     held_out: TaskImages | None = None,
     augment: Augment | None = None,
 ) -> None:
-    """End a task with the seed of its place in the run; `watch` is the progress callback of a long `end_task`.
+    """Call `end_task` with a seed of run and task; `watch` is the progress callback of a long one.
 
-    Every process sees all images here, so each makes its own views of all of them.
+    Every process sees all images here, so each augments all of them itself.
     """
     method.watch = watch
     method.augment = augment and Augment(augment.config, augment.mean, augment.std)

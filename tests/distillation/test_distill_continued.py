@@ -62,7 +62,7 @@ def model(world: Path, tmp_path: Path) -> Path:
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint after every step, and no steps but those that count."""
     monkeypatch.setattr(Unfinished, "is_due", True)
-    monkeypatch.setattr(GcabFast, "rehearse", lambda *_: (1.0, 1.0))
+    monkeypatch.setattr(GcabFast, "estimate_seconds", lambda *_: (1.0, 1.0))
 
 
 def stopped(command: Command, steps: int) -> None:

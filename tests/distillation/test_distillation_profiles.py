@@ -72,7 +72,7 @@ def test_the_commands_do_as_the_text_does(
         seen.append(self.options)
 
     monkeypatch.setattr(Imitation, "run", imitate)
-    monkeypatch.setattr(GcabFast, "rehearse", lambda *_: (1.0, 1.0))
+    monkeypatch.setattr(GcabFast, "estimate_seconds", lambda *_: (1.0, 1.0))
     path = str(tmp_path / "run")
     own = ["--options.temperature=2"] if verb == "train" else []
     assert (

@@ -234,7 +234,7 @@ def test_the_rate_of_imitation_falls_along_a_cosine(monkeypatch: pytest.MonkeyPa
     """The rate that Adam has when it takes each step, wherever it was set."""
     taken: list[tuple[type, float]] = []
     teacher("extended")  # learned before anybody looks
-    monkeypatch.setattr(GcabFast, "rehearse", lambda *_: (1.0, 1.0))  # it imitates as well
+    monkeypatch.setattr(GcabFast, "estimate_seconds", lambda *_: (1.0, 1.0))  # it imitates as well
 
     def look(optimiser: torch.optim.Optimizer, *_: Any) -> None:
         taken.extend((type(optimiser), float(group["lr"])) for group in optimiser.param_groups)
@@ -271,7 +271,7 @@ def test_imitation_asks_in_batches_at_the_temperature_of_the_options(monkeypatch
         rows.update(map(tuple, wanted.tolist()))
         return softened_divergence(given, wanted, temperature)
 
-    monkeypatch.setattr(GcabFast, "rehearse", lambda *_: (1.0, 1.0))  # it imitates as well
+    monkeypatch.setattr(GcabFast, "estimate_seconds", lambda *_: (1.0, 1.0))  # it imitates as well
     monkeypatch.setattr(one_pass, "softened_divergence", look)
     student("extended", distillation_steps=20, distillation_batch=18, temperature=3.0, views=2)
     assert asked == [(18, 3.0)] * 20
@@ -470,7 +470,7 @@ def test_who_watches_is_told_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> N
     shares: list[float] = []
     method = teacher("extended")
     chosen = fast_options(method.options, views=2, distillation_steps=4)
-    monkeypatch.setattr(GcabFast, "rehearse", lambda *_: (1.0, 3.0))  # seconds of encoding, of imitating
+    monkeypatch.setattr(GcabFast, "estimate_seconds", lambda *_: (1.0, 3.0))  # seconds of encoding, of imitating
     distill(method, images_of(TASKS[-1]).images, chosen, 1, shares.append)
     assert shares == [0.125, 0.25, 0.4375, 0.625, 0.8125, 1.0]
 
@@ -479,7 +479,7 @@ def test_what_is_continued_has_its_steps_behind_it(monkeypatch: pytest.MonkeyPat
     shares, seen = list[float](), list[Halfway]()
     method, images = teacher("extended"), images_of(TASKS[-1]).images
     chosen = fast_options(method.options, views=2, distillation_steps=4)
-    monkeypatch.setattr(GcabFast, "rehearse", lambda *_: (1.0, 3.0))
+    monkeypatch.setattr(GcabFast, "estimate_seconds", lambda *_: (1.0, 3.0))
     distill(method, images, chosen, 1, after_step=lambda done: seen.append(Halfway(done.steps, done.state())))
     distill(method, images, chosen, 1, shares.append, seen[1])
     assert shares == [0.375, 0.5, 0.625, 0.8125, 1.0]  # two steps of four, two views of two, and the steps left
@@ -519,7 +519,7 @@ def test_the_rehearsal_changes_nothing() -> None:
     train(fast, NEXT, epochs=1)
     Gcab.end_task(fast, NEXT, images_of(NEXT))
     before, random = snapshot(fast), torch.get_rng_state()
-    encoding, imitating = fast.rehearse(images)
+    encoding, imitating = fast.estimate_seconds(images)
     assert encoding > 0
     assert imitating > 0
     assert same(snapshot(fast), before)

@@ -24,7 +24,7 @@ from gcab.errors import GcabError
 from gcab.paper import embedding, numbers
 from gcab.paper.evidence import read_json, reduced
 from gcab.paper.exhibits import EXHIBITS
-from gcab.paper.jobs import Job, chosen, forms, plan, run_job, steps_left
+from gcab.paper.jobs import Job, chosen, compile_key, plan, run_job, steps_left
 from gcab.paper.publishing import cell, default_folder, markdown, publish, table_of
 from gcab.paper.recipes import RECIPES
 from gcab.paper.store import usual_name
@@ -136,8 +136,8 @@ def test_steps_are_counted_with_and_without_the_data(tmp_path: Path, pair: list[
 
 def test_what_decides_about_compiled_code_leaves_weights_out(tmp_path: Path) -> None:
     first, *swept = plan(RECIPES["hyperparameters"], tmp_path)
-    assert all(forms(job.config) == forms(first.config) for job in swept)
-    ablated = [forms(job.config) for job in plan(RECIPES["ablation"], tmp_path)]
+    assert all(compile_key(job.config) == compile_key(first.config) for job in swept)
+    ablated = [compile_key(job.config) for job in plan(RECIPES["ablation"], tmp_path)]
     assert all(one != other for one, other in pairwise(ablated))
 
 

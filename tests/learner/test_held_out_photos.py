@@ -7,7 +7,7 @@ import pytest
 import torch
 from helpers.eyes import eye, many, network, same
 
-from gcab.classifier.logits import can_be_left_out, said_held_out, said_of_all
+from gcab.classifier.logits import all_held_out_logits, can_be_left_out, held_out_logits
 from gcab.data.hold_out import alone
 from gcab.methods.gcab import Gcab
 
@@ -32,10 +32,10 @@ def test_a_photo_of_a_series_does_not_judge_once_its_neighbours_are_learned() ->
     model.adopt(lesson, 0.0)
     train, held_out = lesson.material.train, lesson.material.held_out
     assert held_out is not None
-    said = said_held_out(model.method, held_out, model.device)
+    said = held_out_logits(model.method, held_out, model.device)
     assert not torch.equal(said.logits, model.logits(held_out.images))
     judged = alone(train.images, train.labels)
-    both = said_of_all(model.method, train, said)
+    both = all_held_out_logits(model.method, train, said)
     assert both is not None
     assert len(both.labels) == int(judged.sum()) + len(held_out.labels)
     assert not alone(train.images[[0, *range(len(train.labels) - 1)]], train.labels)[:2].any()
@@ -51,7 +51,7 @@ def test_bursts_that_are_held_out_are_not_learned() -> None:
     assert not can_be_left_out(held_out)
     model = eye().learn(bursts, names, held_out=0.25)
     assert sum(model.method.image_counts() or []) == len(names) - len(held_out.labels)
-    said = said_held_out(model.method, held_out, model.device)
+    said = held_out_logits(model.method, held_out, model.device)
     assert torch.equal(said.logits, model.logits(held_out.images))
 
 

@@ -11,7 +11,7 @@ from gcab.data.tasks import TaskImages
 from gcab.errors import GcabError
 from gcab.fast.low_precision import LowPrecision
 from gcab.methods.ewc import Ewc, EwcOptions
-from gcab.methods.importance import Importance, Originals
+from gcab.methods.importance import Importance, MasterWeights
 from gcab.methods.mas import Mas
 from gcab.methods.per_image import gradients_per_image
 from gcab.seeds import seeded
@@ -32,7 +32,7 @@ def test_right_after_a_task_term_and_gradient_are_zero(kind: type[Importance]) -
     assert float(gradient(term, method).abs().max()) == 0.0
     scrambled(method)
     moved = method.loss(batch, START)["importance"]
-    expected = method.options.weight * method.importance * (method.originals.flat() - method.anchor)
+    expected = method.options.weight * method.importance * (method.master_weights.flat() - method.anchor)
     found = gradient(moved, method)
     names = [name for name, _ in method.network.named_parameters()]
     of_shared = torch.cat(
@@ -64,7 +64,7 @@ def test_a_step_in_low_precision_compares_the_weights_themselves(kind: type[Impo
     assert float(gradient(term, method).abs().max()) > 0
     copy = copied(method)
     scrambled(copy)
-    assert not torch.equal(copy.originals.flat(), method.originals.flat())
+    assert not torch.equal(copy.master_weights.flat(), method.master_weights.flat())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -93,7 +93,7 @@ class Linear(nn.Module):
 def linear(kind: type[Importance], **options: Any) -> Importance:
     method: Importance = made(kind, **options)
     method.network = Linear(192, 3)  # type: ignore[assignment]
-    method.originals = Originals(method.network.parameters())
+    method.master_weights = MasterWeights(method.network.parameters())
     method.importance, method.anchor = (torch.zeros(3 * 192) for _ in range(2))
     return method
 
@@ -177,7 +177,9 @@ def test_the_penalty_holds_the_weights(kind: type[Importance]) -> None:
         begun(method, SECOND)
         method.importance.fill_(1.0)
         trained(method, SECOND, images_of(SECOND), epochs=5, lr=0.02)
-        moved[weight] = float((method.importance * (method.originals.flat() - method.anchor).square()).sum().detach())
+        moved[weight] = float(
+            (method.importance * (method.master_weights.flat() - method.anchor).square()).sum().detach()
+        )
     assert moved[10.0] < 0.5 * moved[0.0]
 
 

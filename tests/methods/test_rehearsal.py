@@ -8,7 +8,7 @@ from gcab.errors import GcabError
 from gcab.methods.agem import Agem
 from gcab.methods.er import Er, ErOptions
 from gcab.methods.memory import Memory
-from gcab.methods.rehearsal import taking_turns
+from gcab.methods.rehearsal import round_robin
 
 
 def test_tasks_share_the_memory_and_their_classes_take_turns() -> None:
@@ -35,7 +35,7 @@ def test_tasks_share_the_memory_and_their_classes_take_turns() -> None:
 def test_every_first_part_is_balanced() -> None:
     torch.manual_seed(0)
     labels = torch.tensor([0] * 9 + [1] * 3 + [2] * 5)
-    order = taking_turns(labels)
+    order = round_robin(labels)
     assert sorted(order.tolist()) == list(range(17))
     for length in range(1, 10):
         counts = labels[order[:length]].bincount(minlength=3)

@@ -10,8 +10,8 @@ from helpers.tasks import gcab_options, images_of, setting, tasks_of
 
 from gcab.config import resolve
 from gcab.methods.gcab import Gcab
-from gcab.methods.imitation import imitations
 from gcab.methods.method import grow
+from gcab.methods.pseudo_features import pseudo_opinions
 from gcab.model.referee import EYE, HEADS, STATISTICS
 
 TASKS = tasks_of(2, 3)
@@ -29,7 +29,7 @@ def learned(trial: bool = True) -> Gcab:
 
 def test_imitations_are_held_out_images_moved_to_the_means_of_older_classes() -> None:
     method, held_out = learned(), images_of(TASKS[1], count=6, seed=1)
-    said, labels = imitations(method, held_out, [0, 1])
+    said, labels = pseudo_opinions(method, held_out, [0, 1])
     assert labels.tolist() == [0] * 6 + [1] * 6
     assert {name: tuple(logits.shape) for name, logits in said.items()} == dict.fromkeys(
         (HEADS, STATISTICS, EYE), (12, 5)
@@ -49,7 +49,7 @@ def test_imitations_are_held_out_images_moved_to_the_means_of_older_classes() ->
 
 
 def test_a_first_task_has_nothing_to_imitate() -> None:
-    said, labels = imitations(learned(), images_of(TASKS[0]), [])
+    said, labels = pseudo_opinions(learned(), images_of(TASKS[0]), [])
     assert len(labels) == 0
     assert {len(logits) for logits in said.values()} == {0}
 

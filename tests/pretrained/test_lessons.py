@@ -184,11 +184,11 @@ def test_projections_stand_beside_the_features(dino: Path) -> None:
     model = ContinualClassifier(encoder=str(dino), settings={"options.features": 100}, device="cpu")
     model.learn(np.concatenate([pictures(name, 5, 40) for name in "ab"]), ["a"] * 5 + ["b"] * 5)
     assert isinstance(model.method, Frozen)
-    features = model.method.sight(torch.from_numpy(pictures("a", 2, 40)).permute(0, 3, 1, 2))
+    features = model.method.extractor(torch.from_numpy(pictures("a", 2, 40)).permute(0, 3, 1, 2))
     assert features.shape == (2, 2 * 32 + 100)
     assert torch.equal(features, features.round())
     own, projected = features.split([64, 100], dim=1)
-    again = (own @ model.method.sight.signs.float().T).relu() / 8
+    again = (own @ model.method.extractor.signs.float().T).relu() / 8
     assert (again - projected).abs().max() < 6  # but for the rounding
     assert model.predict(pictures("b", 1, 40, seed=5))[0] == "b"
 

@@ -378,7 +378,7 @@ def test_a_state_saved_beside_is_the_state_at_that_moment(tmp_path: Path) -> Non
     store, value = CheckpointStore(tmp_path), torch.zeros(1_000_000)
     for step in range(4):
         value.fill_(step)
-        store.save_beside({"step": step}, {"value": value})
+        store.save_in_background({"step": step}, {"value": value})
         value.fill_(-1.0)  # as training goes on while it is written
     checkpoint, warnings = store.load_latest()
     assert checkpoint is not None
@@ -391,10 +391,10 @@ def test_a_failure_beside_shows_at_the_next_save_or_wait(tmp_path: Path) -> None
     file = tmp_path / "file"
     file.write_text("")
     store = CheckpointStore(file / "below")  # no folder can be made there
-    store.save_beside({"step": 1}, {"value": torch.zeros(3)})
+    store.save_in_background({"step": 1}, {"value": torch.zeros(3)})
     with pytest.raises(GcabError, match="below"):
         store.wait()
     store.wait()
-    store.save_beside({"step": 2}, {"value": torch.zeros(3)})
+    store.save_in_background({"step": 2}, {"value": torch.zeros(3)})
     with pytest.raises(GcabError, match="below"):
         store.save({"step": 3}, {"value": torch.zeros(3)})

@@ -16,7 +16,7 @@ from PIL import Image
 import gcab
 from gcab import ContinualClassifier, ModelFolder
 from gcab.classifier.lesson import Lesson
-from gcab.classifier.logits import said_held_out
+from gcab.classifier.logits import held_out_logits
 from gcab.classifier.overview import overview
 from gcab.classifier.photos import Photos
 from gcab.classifier.teaching import Event, Result, Teaching, teach
@@ -135,7 +135,7 @@ def test_the_recorded_accuracy_and_calibration_are_those_of_the_held_out_photos(
     held_out = learner.lesson(pixels, [file.parent.name for file in files], 0.2, None).material.held_out
     assert held_out is not None
     learner = ContinualClassifier.load(taught_twice, device="cpu")
-    said = said_held_out(learner.method, held_out, learner.device)
+    said = held_out_logits(learner.method, held_out, learner.device)
     right = (said.logits.argmax(dim=1) == held_out.labels).double().mean()
     assert learner.taught[1].accuracy == pytest.approx(100 * float(right))
     assert learner.calibration.images == 50
@@ -190,21 +190,21 @@ def test_what_programs_are_told(model: Path, photos: Path) -> None:
 def test_programs_are_told_how_far_a_long_end_is(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """GCAB-Fast distills after the last epoch: that is announced, counted and followed."""
     short = {"options.distillation_steps": 400, "options.views": 1}
-    rehearsed: list[float] = []
-    rehearse = GcabFast.rehearse
+    estimated: list[float] = []
+    estimate_seconds = GcabFast.estimate_seconds
 
     def watched(self: GcabFast, images: torch.Tensor) -> tuple[float, float]:
-        rehearsed.append(sum(rehearse(self, images)))
+        estimated.append(sum(estimate_seconds(self, images)))
         return 1000.0, 3000.0
 
-    monkeypatch.setattr(GcabFast, "rehearse", watched)
+    monkeypatch.setattr(GcabFast, "estimate_seconds", watched)
     for week in ("week1", "week2"):
         seen = events(tmp_path / "m", photos / week, method="gcab-fast", settings={**TINY_GCAB, **short})
         start, *work, _ = seen
         epochs = [event for event in work if event["event"] == "epoch"]
         ends = [event for event in work if event["event"] == "ending"]
         if week == "week1":  # one task is one pass anyway
-            assert (ends, rehearsed, epochs[-1]["seconds_left"]) == ([], [], 0)
+            assert (ends, estimated, epochs[-1]["seconds_left"]) == ([], [], 0)
             assert 0 < start["estimated_seconds"] < 4000
     assert 4000 < start["estimated_seconds"] < 8000  # each once
     assert all(4000 <= event["seconds_left"] < 8000 for event in epochs)
@@ -215,8 +215,8 @@ def test_programs_are_told_how_far_a_long_end_is(photos: Path, tmp_path: Path, m
     assert 30 <= len(shares) <= 50  # of 400 steps: few enough for a server that keeps 200 events
     assert all(0 <= event["seconds_left"] < 4000 for event in ends)
     assert ends[-1]["seconds_left"] == 0
-    assert len(rehearsed) == 2  # for the estimate, and for the shares
-    assert all(0 < seconds < 1000 for seconds in rehearsed)
+    assert len(estimated) == 2  # for the estimate, and for the shares
+    assert all(0 < seconds < 1000 for seconds in estimated)
     json.dumps(seen, allow_nan=False)
 
 

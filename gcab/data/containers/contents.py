@@ -27,7 +27,7 @@ class DamagedError(Exception):
 
 @dataclass(frozen=True)
 class Bounds:
-    """What one picture may ask for; the usual ones are those for a person's own files."""
+    """Resource limits for decoding one picture; the defaults are for a user's own files."""
 
     file_bytes: int = 256 * 2**20
     pixels: int = 64_000_000  # that are decoded: a JPEG may have many more and be scaled on the way
@@ -56,7 +56,7 @@ class Contents:
         return next(scale for scale in SCALES if scale <= max(1, room))
 
     def check(self, bounds: Bounds, enough: int) -> None:
-        """Refuse a picture that would take too much, judged by what its header claims."""
+        """Raise an error for a picture that would exceed the limits, judged by what its header claims."""
         if self.width < 1 or self.height < 1:
             raise DamagedError(f"it claims {self.width} x {self.height} pixels")
         scale = self.scale(enough)
@@ -76,5 +76,5 @@ class Contents:
 
 
 def animated(frames: int) -> UnfitError:
-    """Which of the frames should count is not for a program to say."""
+    """The error for a file with several frames, of which none can be chosen automatically."""
     return UnfitError(f"is animated or has several pages ({frames}): save one of them as PNG")

@@ -1,4 +1,4 @@
-"""How a photo is to be turned, read from its EXIF block without believing anything else in there.
+"""The orientation in a photo's EXIF block, read without parsing anything else in there.
 
 Pillow would read every entry, and one small block can hold thousands that all point at the same large value.
 """
@@ -13,7 +13,7 @@ PREFIX = b"Exif\0\0"
 
 
 def orientation(block: bytes) -> int:
-    """The orientation, from 1 to 8; 1 where the block says nothing that makes sense."""
+    """The orientation, from 1 to 8; 1 where the block has none or an invalid one."""
     block = block.removeprefix(PREFIX)
     order = {b"II": "<", b"MM": ">"}.get(block[:2])
     if order is None:

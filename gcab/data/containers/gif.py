@@ -53,12 +53,12 @@ def examine(content: bytes) -> Contents:
 
 
 def _table(flags: int) -> int:
-    """Bytes of a table of colours."""
+    """Bytes of a colour table."""
     return 3 << ((flags & 7) + 1) if flags & 0x80 else 0
 
 
 def _after_blocks(content: bytes, position: int, steps: int) -> tuple[int, int]:
-    """Where a row of blocks has ended, each of which begins with its length; and the steps left to go."""
+    """The position after a chain of length-prefixed blocks, and the steps that are left."""
     while position < len(content) and steps > 0:
         length = content[position]
         position += 1 + length

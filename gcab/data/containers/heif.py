@@ -13,7 +13,7 @@ BYTES_PER_PIXEL = 16.0  # of the decoder's planes, which may have 12 bits, and o
 
 
 def examine(content: bytes, kind: str) -> Contents:
-    """The size of the largest item; both plugins turn the picture by themselves."""
+    """The size of the largest item; both plugins apply the orientation by themselves."""
     head, place = content[:SEARCHED], 0
     sizes: list[tuple[int, int]] = []
     while (place := head.find(b"ispe", place)) >= 0 and place + 16 <= len(head):

@@ -1,6 +1,6 @@
-"""Images of classes of which none is at hand, imitated: their class means tell where their features lie.
+"""Pseudo-features of classes without images: features of other classes, translated by the difference of class means.
 
-Not in the paper. A network on trial beside the eye (`GcabOptions.trial`) is asked about them.
+Not in the paper. With `GcabOptions.trial` they show how the network would do on classes that have no held-out images.
 """
 
 from collections.abc import Sequence
@@ -21,11 +21,13 @@ IMAGES = 10  # of each class
 
 
 @torch.no_grad()
-def imitations(method: "Opinionated", held_out: TaskImages, labels: Sequence[int]) -> tuple[dict[str, Tensor], Tensor]:
-    """What every opinion would be on images of other classes (n, classes), and the labels of these (n,).
+def pseudo_opinions(
+    method: "Opinionated", held_out: TaskImages, labels: Sequence[int]
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Logits of every opinion (n, classes) for pseudo-features of other classes, and the labels of these (n,).
 
-    They are held-out images whose features, the encoder's cell by cell and the eye's, are moved by the difference of
-    two class means.
+    Features of held-out images, the encoder's cell by cell and the eye's, are translated by the difference of two class
+    means.
     """
     assert method.eye is not None, "which a trial needs"
     some = torch.linspace(0, len(held_out.labels) - 1, min(IMAGES, len(held_out.labels))).long()
