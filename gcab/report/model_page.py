@@ -155,7 +155,7 @@ def _lessons(facts: Facts, measured: Measured | None) -> Table:
     for place, task in enumerate(facts["tasks"]):
         when = NOTHING if task["when"] is None else task["when"][:10]
         numbers = [NOTHING if task[name] is None else str(task[name]) for name in ("classes", "images", "held_out")]
-        row = [f"{task['index']}: {_named(task['names'])}", when, *numbers, percent(task["accuracy"])]
+        row = [f"{task['index']}: {_subjects(task)}", when, *numbers, percent(task["accuracy"])]
         row.append(percent(task["now"]))
         rows.append([*row, *([] if measured is None else [percent(measured["lessons"][place])])])
     note = "The estimate of the newest lesson is what was measured; of earlier ones it follows from the eye's sums."
@@ -247,7 +247,7 @@ def _history(events: Sequence[Mapping[str, Any]]) -> Table:
     rows = []
     for event in events:
         learned = event["what"] == "learned"
-        about = _named([*event["names"], *event["again"]]) if learned else event["text"]
+        about = _subjects(event) if learned else event["text"]
         when = NOTHING if event["when"] is None else event["when"][:16].replace("T", " ")
         what = f"lesson {event['lesson']}" if learned else event["what"]
         rows.append([f"{what}: {about}", when, str(event["classes"])])
@@ -262,6 +262,12 @@ def _counted(count: int, what: str) -> str:
 def _named(names: Sequence[str], shown: int = 6) -> str:
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
     return ", ".join(names[:shown]) + more
+
+
+def _subjects(lesson: Mapping[str, Any]) -> str:
+    """What a lesson was about: new classes, more of known ones, or nothing that was not forgotten since."""
+    again = [f"more of {_named(lesson['again'])}"] if lesson["again"] else []
+    return " and ".join([*([_named(lesson["names"])] if lesson["names"] else []), *again]) or NOTHING
 
 
 def percent(value: float | None) -> str:

@@ -77,6 +77,16 @@ def test_the_page_says_it_all_and_runs_nothing(world: Path, measured: dict[str, 
     assert "these photos" not in write_model_page(facts_of(world / "trees.gcab"), None, tmp_path / "r.html").read_text()
 
 
+def test_a_lesson_of_more_photos_is_told_by_their_classes(world: Path, tmp_path: Path) -> None:
+    facts = facts_of(world / "trees.gcab")
+    facts["tasks"][0]["names"] += facts["tasks"][1]["names"]
+    for lesson in (facts["tasks"][1], facts["history"][1]):
+        lesson.update(names=[], again=["ash", HARM])
+    page = write_model_page(facts, None, tmp_path / "more.html").read_text("utf-8")
+    assert "2: more of ash, &lt;script&gt;x" in page
+    assert "lesson 2: more of ash, &lt;script&gt;x" in page
+
+
 def test_what_nobody_should_overlook(world: Path, measured: dict[str, Any]) -> None:
     facts = facts_of(world / "trees.gcab")
     fallen = {**facts["tasks"][0], "accuracy": 90.0, "now": 40.0}
