@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from gcab.classifier.logits import Said
+from gcab.classifier.logits import Said, share_right
 from gcab.classifier.model import Taught
 from gcab.data.tasks import Task
 from gcab.methods.method import Method
@@ -17,13 +17,15 @@ SUREST = 0.99  # no estimate is surer than this before it is compared with held-
 
 @torch.inference_mode()
 def forecast(
-    method: Method, tasks: tuple[Task, ...], said: Said | None = None, accuracy: float | None = None
+    method: Method, tasks: tuple[Task, ...], said: Said | None = None, judged: Said | None = None
 ) -> list[float | None]:
     """Per cent of new photos of each task that should be named right among all classes; None where nothing can tell.
 
-    `accuracy` is that of the newest task on its held-out photos. Those of earlier tasks are gone: their classes are
-    estimated by `Method.expected`, corrected by how far that is off for the classes of photos of which it is `said`.
+    `judged` are the held-out photos of the newest task. Those of earlier tasks are gone: their classes are estimated
+    by `Method.expected`, corrected by how far that is off for the classes of photos of which it is `said`. So are
+    classes of the newest task that are too small for a held-out photo.
     """
+    accuracy = None if judged is None else share_right(*judged)
     expected = method.expected()
     if expected is None:
         return [*[None] * (len(tasks) - 1), accuracy]
@@ -34,7 +36,12 @@ def forecast(
     found: list[float | None] = [
         float(share[task.first : task.first + task.classes].mean()) if task.classes else None for task in tasks
     ]
-    return [*found[:-1], found[-1] if accuracy is None else accuracy]
+    if judged is not None and accuracy is not None:
+        watched = set(judged.labels.tolist())
+        small = [label for label in tasks[-1].labels if label not in watched]
+        estimated = float(share[small].sum())
+        found[-1] = (accuracy * (tasks[-1].classes - len(small)) + estimated) / tasks[-1].classes if small else accuracy
+    return found
 
 
 def correction(odds: Tensor, said: Said) -> float:

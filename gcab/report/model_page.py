@@ -59,14 +59,15 @@ def warnings_of(facts: Facts, measured: Measured | None) -> list[str]:
     """What must not be overlooked."""
     found = []
     for task in facts["tasks"]:
-        then, photos = task["accuracy"], task["held_out"] or 0
-        now = then if task["now"] is None else task["now"]
-        if then is None:
+        accuracy, photos = task["accuracy"], task["held_out"] or 0
+        if accuracy is None:
             continue
+        then = accuracy if task.get("at_first") is None else task["at_first"]
+        now = then if task["now"] is None else task["now"]
         if (then * photos + 100) / (photos + 2) - now > FALLEN and task is not facts["tasks"][-1]:
             # as if of two photos more one had been right
             found.append(f"Lesson {task['index']} had {then:.0f} % when it was learned, and about {now:.0f} % now.")
-        elif now < POOR and (bad := bad_end(then)):
+        elif now < POOR and (bad := bad_end(accuracy)):
             found.append(f"Lesson {task['index']} {bad}.")
     if measured is not None and abs(measured["confidence"] - measured["accuracy"]) > GAP:
         found.append(
@@ -158,7 +159,10 @@ def _lessons(facts: Facts, measured: Measured | None) -> Table:
         row = [f"{task['index']}: {_subjects(task)}", when, *numbers, percent(task["accuracy"])]
         row.append(percent(task["now"]))
         rows.append([*row, *([] if measured is None else [percent(measured["lessons"][place])])])
-    note = "The estimate of the newest lesson is what was measured; of earlier ones it follows from the eye's sums."
+    note = (
+        "The estimate of the newest lesson is what was measured, as far as its classes had photos to hold out; that of "
+        "earlier ones follows from the eye's sums."
+    )
     return Table("Lessons", [*columns, *([] if measured is None else ["these photos"])], rows, note)
 
 

@@ -30,7 +30,9 @@ class ServedTask(Shape):
     again: list[str] = Field(description="Classes of earlier tasks that there were more photos of.")
     accuracy: float | None = Field(description="Per cent of held-out photos, among all classes, when it was learned.")
     held_out: int
-    now: float | None = Field(description="The same as expected now; an estimate but for the newest task.")
+    now: float | None = Field(
+        description="The same as expected now; measured only where all classes of the newest task had held-out photos."
+    )
 
 
 class Bounds(Shape):
