@@ -23,8 +23,12 @@ def forecast(
 
     `judged` are the held-out photos of the newest task. Those of earlier tasks are gone: their classes are estimated
     by `Method.expected`, corrected by how far that is off for the classes of photos of which it is `said`. So are
-    classes of the newest task that are too small for a held-out photo.
+    classes of the newest task that are too small for a held-out photo; photos of classes known before say nothing of
+    the task, but where there are no others.
     """
+    if judged is not None:
+        own = (judged.labels >= tasks[-1].first) & (judged.labels < tasks[-1].first + tasks[-1].classes)
+        judged = Said(judged.logits[own], judged.labels[own]) if own.any() else judged
     accuracy = None if judged is None else share_right(*judged)
     expected = method.expected()
     if expected is None:

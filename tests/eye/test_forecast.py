@@ -85,6 +85,9 @@ def test_classes_without_a_held_out_photo_are_estimated_beside_those_that_were_m
     logits = torch.eye(4)[[2, 2]]
     assert forecast(method, tasks, None, Said(logits, torch.tensor([2, 2]))) == pytest.approx([80.0, (100 + 20) / 2])
     assert forecast(method, tasks, None, Said(logits, torch.tensor([2, 3]))) == pytest.approx([80.0, 50.0])
+    more = Said(torch.eye(4)[[2, 2, 1]], torch.tensor([2, 3, 1]))  # and one of a class known before
+    assert forecast(method, tasks, None, more) == pytest.approx([80.0, 50.0])
+    assert forecast(method, (*tasks, Task(2, 4, ())), None, more) == pytest.approx([80.0, 55.0, 200 / 3])
 
 
 @pytest.mark.parametrize("images", [4, 12])
