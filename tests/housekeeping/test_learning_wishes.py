@@ -48,6 +48,14 @@ def test_photos_that_the_table_does_not_name_are_told(
     assert "10 files left out, which the table does not name: 000.png, 001.png" in caplog.text
 
 
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+def test_a_table_may_be_written_as_any_spreadsheet_does(mark: str, loose: Path, tmp_path: Path) -> None:
+    lines = [("file", "label"), ("003.png", '"oak, old"'), ("007.png", "elm")]
+    (tmp_path / "few.csv").write_text("\ufeff" + "".join(f"{file}{mark}{label}\r\n" for file, label in lines), "utf-8")
+    files, labels = labelled_by(tmp_path / "few.csv", loose)
+    assert ([file.name for file in files], labels) == (["003.png", "007.png"], ["oak, old", "elm"])
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
