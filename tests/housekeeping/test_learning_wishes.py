@@ -101,6 +101,18 @@ def test_a_plan_writes_nothing(photos: Path, tmp_path: Path, capsys: pytest.Capt
     assert sorted((file, file.stat().st_mtime_ns) for file in tmp_path.rglob("*")) == before
 
 
+def test_a_name_that_differs_from_a_known_one_by_capitals_is_pointed_out(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sentence = "'Square' is a new class beside 'square': if they are one, 'gcab join' makes it of them"
+    more = make_photos(tmp_path / "more", ["Square", "circle", "oval"], count=2)
+    assert "beside" not in succeeds(capsys, "learn", tmp_path / "m", photos, *EYE)
+    learn = ("learn", tmp_path / "m", more, "--device", "cpu")
+    for given in ((*learn, "--dry-run"), learn):
+        assert " ".join(succeeds(capsys, *given).split()).count(sentence) == 1
+    succeeds(capsys, "join", tmp_path / "m", "square", "Square")
+
+
 def test_as_many_generations_as_a_lesson_asks_for(
     photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
