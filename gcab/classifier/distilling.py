@@ -8,10 +8,10 @@ from gcab.classifier.distillation import Distillation, require_free
 from gcab.classifier.learner import ContinualClassifier
 from gcab.classifier.model import Classifier
 from gcab.classifier.model_folder import ModelFolder
+from gcab.classifier.photos import Photos, left_out
+from gcab.classifier.teaching import files_of
 from gcab.classifier.unfinished import CHECKPOINT_SECONDS, Note, Unfinished, tidy, workplace
 from gcab.config import Overrides
-from gcab.data.arrays import as_images
-from gcab.data.folder import labelled_files
 from gcab.data.tasks import OnProgress, ignore
 from gcab.methods.method import state_bytes
 
@@ -39,6 +39,7 @@ def distill_model(
     watch: OnProgress = ignore,
     note: Note = lambda _: None,
     give_up: bool = False,
+    labels: Path | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> Distilled:
     """Write a model's next generation, or a folder of its own; the same command resumes one that was killed."""
@@ -50,8 +51,10 @@ def distill_model(
         if out is None:
             held.enter_context(folder.locked())
         before = ContinualClassifier.load(folder.path, device)
-        files, names = labelled_files(photos)
-        pixels = as_images(files, before.image_size)
+        found = Photos.read(*files_of(photos, labels), before.image_size, skip_unreadable=True)
+        if found.unreadable:
+            note(left_out(found.unreadable))
+        pixels, names = found.pixels, found.labels
         distillation = Distillation(before, pixels, names, capacity, settings)
         answers = before.predict(pixels)
         place = folder if out is None else held.enter_context(workplace(out))

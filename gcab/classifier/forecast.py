@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from gcab.classifier.logits import HeldOutLogits
+from gcab.classifier.logits import HeldOutLogits, share_right
 from gcab.classifier.model import Taught
 from gcab.data.tasks import Task
 from gcab.methods.method import Method
@@ -17,13 +17,22 @@ SUREST = 0.99  # estimates are clamped to at most this before they are corrected
 
 @torch.inference_mode()
 def forecast(
-    method: Method, tasks: tuple[Task, ...], said: HeldOutLogits | None = None, accuracy: float | None = None
+    method: Method,
+    tasks: tuple[Task, ...],
+    said: HeldOutLogits | None = None,
+    judged: HeldOutLogits | None = None,
 ) -> list[float | None]:
     """Expected accuracy on new photos of each task among all classes, in per cent; None where there is no estimate.
 
-    `accuracy` is that of the newest task on its held-out photos. Those of earlier tasks are gone: their classes are
-    estimated by `Method.expected`, corrected by its error for the classes of the photos in `said`.
+    `judged` are the held-out photos of the newest task. Those of earlier tasks are gone: their classes are estimated by
+    `Method.expected`, corrected by its error for the classes of the photos in `said`. So are classes of the newest task
+    that are too small for a held-out photo. Photos of classes known before count for the newest task only where it has
+    no others.
     """
+    if judged is not None:
+        own = (judged.labels >= tasks[-1].first) & (judged.labels < tasks[-1].first + tasks[-1].classes)
+        judged = HeldOutLogits(judged.logits[own], judged.labels[own]) if own.any() else judged
+    accuracy = None if judged is None else share_right(*judged)
     expected = method.expected()
     if expected is None:
         return [*[None] * (len(tasks) - 1), accuracy]
@@ -34,7 +43,12 @@ def forecast(
     found: list[float | None] = [
         float(share[task.first : task.first + task.classes].mean()) if task.classes else None for task in tasks
     ]
-    return [*found[:-1], found[-1] if accuracy is None else accuracy]
+    if judged is not None and accuracy is not None:
+        watched = set(judged.labels.tolist())
+        small = [label for label in tasks[-1].labels if label not in watched]
+        estimated = float(share[small].sum())
+        found[-1] = (accuracy * (tasks[-1].classes - len(small)) + estimated) / tasks[-1].classes if small else accuracy
+    return found
 
 
 def correction(odds: Tensor, said: HeldOutLogits) -> float:

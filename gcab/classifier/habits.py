@@ -8,6 +8,8 @@ model.score(X, y)
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from inspect import signature
+from reprlib import Repr
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -53,6 +55,14 @@ class ScikitHabits(ABC):
     def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002 - no argument is an estimator
         """The constructor's arguments; for a loaded model, such as would make it learn the same way."""
         return dict(self._given)
+
+    def __repr__(self) -> str:
+        """As it could be made again, without what is as it always is."""
+        short = Repr()  # of a loaded model the settings are many
+        short.maxstring = short.maxother = 120
+        usual = {name: parameter.default for name, parameter in signature(type(self)).parameters.items()}
+        own = (f"{name}={short.repr(value)}" for name, value in self._given.items() if value != usual.get(name))
+        return f"{type(self).__name__}({', '.join(own)})"
 
     def set_params(self, **params: Any) -> Self:
         """Change arguments: at once if nothing is learned yet, else from the next `fit` on (`configure` is sooner)."""

@@ -221,7 +221,7 @@ class ContinualClassifier(Classifier, ScikitHabits):
             judged = held_out_logits(lesson.method, held_out, self.device)
             accuracy = share_right(*judged)
             said = all_held_out_logits(lesson.method, material.train, judged)
-        expected = forecast(lesson.method, tasks, said, accuracy)
+        expected = forecast(lesson.method, tasks, said, judged)
         if said is not None:
             newest = min(material.task.first, int(said.labels.min()))
             unit = lesson.method.unit / before.method.unit
@@ -240,6 +240,7 @@ class ContinualClassifier(Classifier, ScikitHabits):
             lesson=name,
             again=tuple(material.again.values()),
             photos=photos,
+            at_first=None if expected[-1] is None else round(expected[-1], 2),
         )
         self._take(
             before.become(
@@ -320,7 +321,7 @@ class ContinualClassifier(Classifier, ScikitHabits):
             new = [label for label in its if self._place(label) is None]
             again = (*entry.again, *(str(label) for label in its if label not in new))
             tasks.append(Task(len(tasks), len(labels), tuple(map(str, new))))
-            taught.append(replace(entry, classes=len(new), accuracy=None, again=again))
+            taught.append(replace(entry, classes=len(new), accuracy=None, at_first=None, again=again))
             grow(method, tasks[-1], known.config.seed)
             labels += new
         own = {as_read(str(label)): place for place, label in enumerate(labels)}

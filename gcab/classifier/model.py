@@ -44,7 +44,8 @@ class Taught:
     lesson: str | None = None  # identifies photos, settings and the model before it, see `gcab.classifier.unfinished`
     again: tuple[str, ...] = ()  # classes known before of which there were more images
     photos: str | None = None  # identifies its photos, which must not be learned twice
-    now: float | None = None  # the accuracy to expect since the last change; an estimate but for the newest task
+    now: float | None = None  # the accuracy to expect since the last change; see `forecast`
+    at_first: float | None = None  # the same right after the lesson, with which `now` compares
 
 
 @dataclass(frozen=True)

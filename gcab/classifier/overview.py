@@ -4,8 +4,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from gcab.classifier.audit import stored_images
-from gcab.classifier.model import Classifier
+from gcab.classifier.model import Classifier, Knowledge
 from gcab.classifier.model_folder import UNITS, ModelFolder, kind_of
 from gcab.classifier.presets import ENCODERS
 from gcab.config import RunConfig
@@ -17,7 +19,10 @@ from gcab.runs.model import read_description
 def overview(path: str | Path) -> dict[str, Any]:
     """Tasks, classes, accuracy when learned, capacity left, size: all that needs no image, as JSON writes it."""
     folder = ModelFolder(path)
-    model, written_by = folder.read(lambda place: (Classifier.load(place, "cpu"), read_description(place)["gcab"]))
+    known, written_by = folder.read(
+        lambda place: (Knowledge.read(place, torch.device("cpu")), read_description(place)["gcab"])
+    )
+    model = Classifier(known, torch.device("cpu"))
     config = model.config
     pretrained, setting = pretrained_encoder(model.method), model.method.setting
     taught = [asdict(entry) for entry in model.taught]

@@ -10,7 +10,7 @@ from gcab.classifier.learner import ContinualClassifier
 from gcab.classifier.lesson import Lesson, Material
 from gcab.classifier.model_folder import ModelFolder
 from gcab.classifier.photos import Photos
-from gcab.classifier.teaching import HELD_OUT, Wishes, files_of, new_learner, require_others, stored_learner
+from gcab.classifier.teaching import HELD_OUT, Wishes, beside, files_of, new_learner, require_others, stored_learner
 from gcab.config import RunConfig
 from gcab.sizes import Size
 
@@ -28,6 +28,7 @@ class Plan:
     photos: dict[str, int]  # of each class
     held_out: int
     skipped: tuple[str, ...]  # a sentence for each photo that cannot be read
+    beside: tuple[str, ...]  # and for each new class that has a known one's name but for capitals
     image_size: Size
     mirrors: bool  # an image and its mirror image would count as the same
     method: str
@@ -57,6 +58,7 @@ def plan(model: str | Path, photos: str | Path, **wishes: Unpack[Wishes]) -> Pla
         photos=dict(Counter(found.labels)),
         held_out=len(material.places),
         skipped=found.unreadable,
+        beside=beside(material.task.names, learner.classes),
         image_size=config.scenario.image_size,
         mirrors=lesson.method.setting.mirrors,
         method=config.method,

@@ -25,7 +25,7 @@ from gcab.classifier.presets import ENCODERS, RECIPES, is_pretrained, own_size
 from gcab.classifier.unfinished import CHECKPOINT_SECONDS, Unfinished, facts_of
 from gcab.classifier.unsure import Unsure, least_sure
 from gcab.data.arrays import suitable_size
-from gcab.data.folder import labelled_files
+from gcab.data.folder import as_read, labelled_files
 from gcab.data.labels import labelled_by, require_folder
 from gcab.errors import GcabError
 from gcab.pretrained.source import describe
@@ -185,6 +185,16 @@ def require_others(learner: ContinualClassifier, photos: Photos) -> None:
             )
 
 
+def beside(new: Sequence[str], known: Sequence[object]) -> tuple[str, ...]:
+    """A sentence about each new class whose name is a known one's but for capitals: most are slips of the keyboard."""
+    names = {as_read(str(name)).casefold(): str(name) for name in known}
+    return tuple(
+        f"'{name}' is a new class beside '{names[key]}': if they are one, 'gcab join' makes it of them"
+        for name in new
+        if (key := as_read(name).casefold()) in names
+    )
+
+
 class Teaching:
     """A lesson for the model of a folder, with checkpoints and events; the folder must be locked before it begins."""
 
@@ -269,7 +279,8 @@ class Teaching:
         if not self.sized and (side := usual_side(self.files)) != size:
             self.note(f"most photos are {side} pixels wide: the model will look at {size} x {size} (--size N: at more)")
         by_itself = not (self.learner.taught or self.learner.config.augment.flip)
-        for line in (lesson.scope, told_of_mirrors(lesson, by_itself)):
+        alike = beside(material.task.names, self.learner.classes)
+        for line in (*alike, lesson.scope, told_of_mirrors(lesson, by_itself)):
             if line:
                 self.note(line)
         if lesson.epochs:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from gcab.cli.verbs import AddVerb, counted, say, settings_of
+from gcab.cli.verbs import AddVerb, add_formats, counted, say, settings_of
 from gcab.errors import GcabError
 from gcab.terminal import WorkDisplay
 
@@ -17,7 +17,7 @@ more tasks. Only images of the last task are needed.
 
 A run's model is distilled with the images of its data set and tested beside the original; the result goes to a folder
 of its own. It is distilled as the run's profile has it (paper: as the text does); --set changes single settings.
-A model in use gets a new generation, which 'gcab undo' takes back.
+A model in use gets a new generation, which 'gcab undo' takes back. Photos that cannot be read are left out.
 Stopped or killed, the same command goes on where it was; one with other images or options is refused, or drops the
 interrupted distillation if it has --give-up.
 
@@ -37,6 +37,9 @@ def register(verb: AddVerb) -> None:
     distill.add_argument(
         "--capacity", type=share, default=0.8, metavar="SHARE", help="of the decoder to use; the rest stays free (0.8)"
     )
+    distill.add_argument(
+        "--labels", type=Path, metavar="CSV", help="classes of a model's photos from a table of file,label"
+    )
     distill.add_argument("--out", type=Path, metavar="FOLDER", help="write the model there (RUN/fast-80, or in place)")
     distill.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting, as options.views=4"
@@ -47,6 +50,7 @@ def register(verb: AddVerb) -> None:
         help="drop an interrupted distillation of other images or options, or a lesson",
     )
     distill.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N or mps (auto)")
+    add_formats(distill)
 
 
 def share(text: str) -> float:
@@ -76,6 +80,8 @@ def of_run(verb: argparse.Namespace, data: Path | None, console: Console) -> Non
     from gcab.report.logs import check_log
     from gcab.runs.folder import RunFolder
 
+    if verb.labels is not None:
+        raise GcabError("the images of a run have their classes from its data set: leave --labels out.")
     run, device = RunFolder.open(verb.model), choose_device(verb.device)
     check_log(run)
     with WorkDisplay(console, f"{verb.model}  distilling") as display:
@@ -138,6 +144,7 @@ def of_model(verb: argparse.Namespace, photos: Path | None, console: Console) ->
             watch=display,
             note=display.note,
             give_up=verb.give_up,
+            labels=verb.labels,
         )
     where = str(verb.out) if made.generation is None else f"{verb.model}  generation {made.generation}"
     say(

@@ -75,7 +75,8 @@ def show_overview(facts: dict[str, Any], console: Console) -> None:
         when = "-" if task["when"] is None else task["when"][:16].replace("T", " ")
         row = (task["index"], when, task["classes"], known(task["images"]), known(task["held_out"]))
         about = subjects(task["names"], task["again"])
-        sign = "" if task["index"] == len(facts["tasks"]) else "~"
+        measured = task is facts["tasks"][-1] and accuracy is not None and task["now"] == round(task["accuracy"], 2)
+        sign = "" if measured else "~"
         now = "-" if task["now"] is None else f"{sign}{task['now']:.1f} %"
         more = (known(accuracy, " %"), now, *(known(task[name]) for name in epochs), about)
         lines.append([*map(str, (*row, *more))])

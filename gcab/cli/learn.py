@@ -149,7 +149,7 @@ def learn_verb(verb: argparse.Namespace, console: Console) -> None:
     error = result.calibration_error
     display.say(
         f"{verb.model.name}  generation {result.generation}: learned {subjects(result.classes, taught.again)} "
-        + (f"in {taught.epochs} epochs " if taught.epochs else "")
+        + (f"in {counted(taught.epochs, 'epoch')} " if taught.epochs else "")
         + f"({duration(taught.seconds or 0)}){right}"
         + ("" if error is None else f", calibration error {100 * error:.1f} %")
     )
@@ -182,9 +182,11 @@ def show_plan(found: "Plan", as_json: bool, console: Console) -> None:
     )
     for sentence in found.skipped:
         say(console, f"left out: {sentence}")
+    for sentence in found.beside:
+        say(console, sentence)
     if found.mirrors:
         say(console, "an image and its mirror image would count as the same (--set augment.flip=false: not)")
-    epochs = f", at most {found.epochs} epochs" if found.epochs else ""
+    epochs = f", at most {counted(found.epochs, 'epoch')}" if found.epochs else ""
     say(
         console,
         f"{found.method}, {pixels(found.image_size)}{epochs}, on {found.device}: "

@@ -45,7 +45,8 @@ class LessonDisplay(Display):
             f"{self.title}  learning {subjects([count] if new else [], event['again'])} "
             f"from {counted(event['images'], 'photo')} ({held_out} held out), {pixels(size)}, "
             f"on {event['device']}: "
-            f"about {duration(event['estimated_seconds'])}" + (f" or less for {epochs} epochs" if epochs else "")
+            f"about {duration(event['estimated_seconds'])}"
+            + (f" or less for {counted(epochs, 'epoch')}" if epochs else "")
         )
         self.work = "finishing" if epochs else "learning"
         self.progress.update(self.bar, total=epochs or None, completed=0, state="")

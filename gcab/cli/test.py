@@ -81,7 +81,7 @@ def show_measured(measured: dict[str, Any], console: Console) -> None:
         rows.append([entry["name"], str(entry["photos"]), f"{entry['accuracy']:.1f} %", other])
     say_table(console, rows, left=(0, 3))
     if len(asked) > WORST:
-        say(console, f"the other {len(asked) - WORST} are recognised more often")
+        say(console, f"{counted(len(asked) - WORST, 'class')} not shown, none of which does worse")
     if measured["unknown"]:
         found = measured["unknown"]
         say(

@@ -46,7 +46,8 @@ def say_table(console: Console, lines: Sequence[Sequence[str]], left: Sequence[i
         for line in lines:
             *cells, last = line
             parts = textwrap.wrap(last, console.width - place) or [""]
-            beside = [*cells, parts.pop(0) if place == start or line is lines[0] else ""]
+            fits = line is lines[0] and start + cell_len(last) <= console.width  # a head goes beside its row if it can
+            beside = [*cells, parts.pop(0) if place == start or fits else ""]
             say_row(console, beside, [*widths[:-1], 0], left)
             for part in parts:
                 say(console, " " * place + part)

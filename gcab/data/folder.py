@@ -136,7 +136,8 @@ def _class_folders(folder: Path, quiet: bool = False) -> Classes:
         left_out.tell()
     empty = [name for name, images in classes.items() if not images]
     if empty:
-        raise GcabError(f"'{folder}' has no images in the class folders {listed(empty)}: add some or remove them.")
+        where = f"class folder{'s' * (len(empty) > 1)} {listed(empty)}"
+        raise GcabError(f"'{folder}' has no images in the {where}: add some or remove them.")
     return classes
 
 

@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 from gcab.data.archive import LeftOut, existing_folder, image_files
 from gcab.errors import GcabError
 
+MARKS = ",;\t"  # between a file and its label, as spreadsheets of different countries write them
 HEADS = frozenset(("file", "filename", "path", "photo", "image"))  # what the first column may be called
 
 
@@ -52,7 +53,9 @@ def _lines(table: Path) -> Iterator[tuple[int, str, str]]:
     """Line number, file and label of every line, but for a head and empty ones."""
     try:
         with table.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.reader(stream, strict=True)
+            first = stream.readline()
+            stream.seek(0)
+            reader = csv.reader(stream, strict=True, delimiter=next((mark for mark in MARKS if mark in first), ","))
             for cells in reader:
                 values = [cell.strip() for cell in cells]
                 if not any(values) or (reader.line_num == 1 and values[0].lower() in HEADS):

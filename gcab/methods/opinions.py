@@ -200,7 +200,7 @@ class Opinionated(Method):
             self.eye.forget(label, images)
             if images is None:
                 left.append(
-                    "its part in the products of features that the eye sums over all classes (photos take it out)"
+                    "how its photos spread around their mean, which the eye sums over all classes (photos take it out)"
                 )
         if self.options.statistics:
             drop_row(self.statistics, label, "means", "weight", "bias")

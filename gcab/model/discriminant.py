@@ -20,7 +20,7 @@ from gcab.errors import GcabError
 from gcab.model.exact import Exact
 from gcab.model.lesson_cache import CachedInLesson
 from gcab.model.rows import drop_row
-from gcab.model.triangle import unpacked
+from gcab.model.triangle import packed, unpacked
 
 PROBES = 32  # random vectors of Hutchinson's trace estimator
 RAREST = 1e-6  # prior of a class without images
@@ -47,6 +47,7 @@ class ExactDiscriminant(Exact, CachedInLesson):
         "gram": "eye: products of every two features, summed over all images",
         "sums": "eye: features summed over the images of each class",
         "counts": "eye: number of images in these sums",
+        "strays": "eye: number of images in the products alone, of classes forgotten without photos",
         "weight": "eye: classifier that follows from the sums",
         "bias": "eye: classifier that follows from the sums",
     }
@@ -54,6 +55,7 @@ class ExactDiscriminant(Exact, CachedInLesson):
     gram: Tensor
     sums: Tensor
     counts: Tensor
+    strays: Tensor | None
     weight: Tensor
     bias: Tensor
 
@@ -65,6 +67,7 @@ class ExactDiscriminant(Exact, CachedInLesson):
         self.register_buffer("gram", torch.zeros(int(not per_class), triangle, dtype=torch.int32))  # G
         self.register_buffer("sums", torch.zeros(0, features, dtype=torch.int32))  # S
         self.register_buffer("counts", torch.zeros(0, dtype=torch.int64))  # images of each class
+        self.register_buffer("strays", None)  # most models have none
         self.register_buffer("weight", torch.zeros(0, features))  # W
         self.register_buffer("bias", torch.zeros(0))  # b
 
@@ -101,6 +104,24 @@ class ExactDiscriminant(Exact, CachedInLesson):
     def drop(self, label: int) -> None:
         """Delete a class's rows; a shared G is left as it is, so `remove` the class's images first."""
         drop_row(self, label, "sums", "counts", "weight", "bias", *(["gram"] if self.per_class else []))
+
+    @torch.no_grad()
+    def stray(self, label: int) -> None:
+        """Take a class out of a G that it shares with others, without its images, which no class has from now on.
+
+        What S says goes, that is where they were. How they spread around it, nothing says: that stays in Σ, so it is
+        still of as many images.
+        """
+        count, gram = int(self.counts[label]), unpacked(self.gram.sum(dim=0))
+        gram.addr_(self.sums[label].double(), self.sums[label].double(), alpha=-1 / max(1, count))
+        self.gram = packed(gram.round()).to(self.gram.dtype)[None]
+        self.strays = self.counts.new_tensor([self.astray + count])
+        self.drop(label)
+
+    @property
+    def astray(self) -> int:
+        """Images of which only the spread is left, as their class was taken out without them."""
+        return 0 if self.strays is None else int(self.strays)
 
     @torch.no_grad()
     def join(self, label: int, other: int) -> None:
@@ -141,14 +162,15 @@ class ExactDiscriminant(Exact, CachedInLesson):
 
     def factorised(self) -> "System":
         """`system` without the cache; takes most of the time of a lesson without a network."""
-        n, sums = int(self.counts.sum()), self.sums.double()
-        share, mean = self.counts.double() / n, sums.sum(dim=0) / n
-        matrix = unpacked(self.gram.sum(dim=0)).div_(n).addr_(mean, mean, alpha=-1)
+        known, sums = int(self.counts.sum()), self.sums.double()
+        n = known + self.astray
+        share, mean = self.counts.double() / known, sums.sum(dim=0) / known
+        matrix = unpacked(self.gram.sum(dim=0)).div_(n).addr_(mean, mean, alpha=-known / n)
         deviation = matrix.diagonal().clamp_min(0).sqrt()
         scale = torch.where(deviation > 0, 1 / deviation.clamp_min(1e-9), 0.0)  # constant features get weight 0
         seen = self.counts > 0
         means = torch.where(seen[:, None], sums / self.counts.clamp_min(1)[:, None] - mean, 0.0) * scale
-        matrix.mul_(scale).mul_(scale[:, None]).addmm_((means * share[:, None]).T, means, alpha=-1)
+        matrix.mul_(scale).mul_(scale[:, None]).addmm_((means * share[:, None]).T, means, alpha=-known / n)
         r = ridge(self.features, n, int(seen.sum()))
         matrix.diagonal().clamp_(min=0).add_(r)
         noise = torch.where(seen, 1 / self.counts.clamp_min(1).double(), 0.0)
@@ -215,10 +237,12 @@ class ExactDiscriminant(Exact, CachedInLesson):
         return sum(buffer.nbytes for buffer in self.buffers())
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *arguments: Any) -> None:
-        """Take the stored type of `gram`: int64 where sums exceeded 32 bits."""
+        """Take the stored type of `gram`, int64 where sums exceeded 32 bits, and `strays` where there are some."""
         stored = state_dict.get(f"{prefix}gram")
         if stored is not None:
             self.gram = self.gram.to(stored.dtype)
+        if f"{prefix}strays" in state_dict:
+            self.strays = self.counts.new_zeros(1)
         super()._load_from_state_dict(state_dict, prefix, *arguments)
 
 
@@ -233,7 +257,7 @@ class System:
     share: Tensor  # (classes,): of all images, the class prior
     noise: Tensor  # (classes,): 1 / n_c, the variance of a mean in units of Σ
     r: float  # ridge
-    n: int
+    n: int  # images that Σ is of
 
     @cached_property
     def rule(self) -> "Rule":

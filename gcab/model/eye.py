@@ -226,7 +226,7 @@ class EyeClassifier(nn.Module):
 
     @torch.no_grad()
     def forget(self, label: int, images: Tensor | None = None) -> None:
-        """Remove a class: completely, given its images or a G per class; otherwise its share of G stays."""
+        """Remove a class: completely, given its images or a G per class; otherwise its share of Σ stays."""
         if images is not None and not self.ridge.per_class:
             learned, counted = self.learned_of(label, images), int(self.ridge.counts[label])
             sums = self.sums(learned, torch.full((len(learned),), label)) if len(learned) else None
@@ -236,7 +236,10 @@ class EyeClassifier(nn.Module):
                     "give all of them; nothing was forgotten."
                 )
             self.ridge.remove(sums)
-        self.ridge.drop(label)
+        if images is None and not self.ridge.per_class:
+            self.ridge.stray(label)
+        else:
+            self.ridge.drop(label)
         self.ridge.solve()
 
     def learned_of(self, label: int, images: Tensor) -> Tensor:

@@ -59,14 +59,15 @@ def warnings_of(facts: Facts, measured: Measured | None) -> list[str]:
     """Warnings that must not be overlooked."""
     found = []
     for task in facts["tasks"]:
-        then, photos = task["accuracy"], task["held_out"] or 0
-        now = then if task["now"] is None else task["now"]
-        if then is None:
+        accuracy, photos = task["accuracy"], task["held_out"] or 0
+        if accuracy is None:
             continue
+        then = accuracy if task.get("at_first") is None else task["at_first"]
+        now = then if task["now"] is None else task["now"]
         if (then * photos + 100) / (photos + 2) - now > FALLEN and task is not facts["tasks"][-1]:
             # with two pseudo-photos, one right and one wrong
             found.append(f"Lesson {task['index']} had {then:.0f} % when it was learned, and about {now:.0f} % now.")
-        elif now < POOR and (bad := bad_end(then)):
+        elif now < POOR and (bad := bad_end(accuracy)):
             found.append(f"Lesson {task['index']} {bad}.")
     if measured is not None and abs(measured["confidence"] - measured["accuracy"]) > GAP:
         found.append(
@@ -155,10 +156,13 @@ def _lessons(facts: Facts, measured: Measured | None) -> Table:
     for place, task in enumerate(facts["tasks"]):
         when = NOTHING if task["when"] is None else task["when"][:10]
         numbers = [NOTHING if task[name] is None else str(task[name]) for name in ("classes", "images", "held_out")]
-        row = [f"{task['index']}: {_named(task['names'])}", when, *numbers, percent(task["accuracy"])]
+        row = [f"{task['index']}: {_subjects(task)}", when, *numbers, percent(task["accuracy"])]
         row.append(percent(task["now"]))
         rows.append([*row, *([] if measured is None else [percent(measured["lessons"][place])])])
-    note = "The estimate of the newest lesson is what was measured; of earlier ones it follows from the eye's sums."
+    note = (
+        "The estimate of the newest lesson is what was measured, as far as its classes had photos to hold out; that of "
+        "earlier ones follows from the eye's sums."
+    )
     return Table("Lessons", [*columns, *([] if measured is None else ["these photos"])], rows, note)
 
 
@@ -247,7 +251,7 @@ def _history(events: Sequence[Mapping[str, Any]]) -> Table:
     rows = []
     for event in events:
         learned = event["what"] == "learned"
-        about = _named([*event["names"], *event["again"]]) if learned else event["text"]
+        about = _subjects(event) if learned else event["text"]
         when = NOTHING if event["when"] is None else event["when"][:16].replace("T", " ")
         what = f"lesson {event['lesson']}" if learned else event["what"]
         rows.append([f"{what}: {about}", when, str(event["classes"])])
@@ -262,6 +266,12 @@ def _counted(count: int, what: str) -> str:
 def _named(names: Sequence[str], shown: int = 6) -> str:
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
     return ", ".join(names[:shown]) + more
+
+
+def _subjects(lesson: Mapping[str, Any]) -> str:
+    """What a lesson was about: new classes, more of known ones, or nothing that was not forgotten since."""
+    again = [f"more of {_named(lesson['again'])}"] if lesson["again"] else []
+    return " and ".join([*([_named(lesson["names"])] if lesson["names"] else []), *again]) or NOTHING
 
 
 def percent(value: float | None) -> str:

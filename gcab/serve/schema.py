@@ -27,9 +27,12 @@ class ServedClass(Shape):
 class ServedTask(Shape):
     index: int
     classes: list[str]
+    again: list[str] = Field(description="Classes of earlier tasks that there were more photos of.")
     accuracy: float | None = Field(description="Per cent of held-out photos, among all classes, when it was learned.")
     held_out: int
-    now: float | None = Field(description="The same as expected now; an estimate but for the newest task.")
+    now: float | None = Field(
+        description="The same as expected now; measured only where all classes of the newest task had held-out photos."
+    )
 
 
 class Bounds(Shape):

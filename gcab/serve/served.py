@@ -128,6 +128,7 @@ class ServedModel:
                 {
                     "index": task,
                     "classes": names[task],
+                    "again": list(taught.again),
                     "accuracy": taught.accuracy,
                     "held_out": taught.held_out or 0,
                     "now": taught.now,

@@ -36,8 +36,9 @@ class TrainingConfig:
         """A warning about settings that are valid but hardly intended."""
         if self.warmup_epochs <= max(0, self.epochs - 1 - self.lr_lag):
             return None
+        epochs = f"{self.epochs} epochs a task are" if self.epochs != 1 else "one epoch a task is"
         return (
-            f"the {self.epochs} epochs a task are all warm-up (training.warmup_epochs {self.warmup_epochs}) and hardly "
+            f"the {epochs} all warm-up (training.warmup_epochs {self.warmup_epochs}) and hardly "
             "teach anything: lower it for so short a run."
         )
 

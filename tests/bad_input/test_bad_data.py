@@ -93,7 +93,7 @@ def test_a_gigantic_image(side: int, photos: Path, capsys: pytest.CaptureFixture
 
 def test_a_class_without_images(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (photos / "nothing").mkdir()
-    assert "no images in the class folders nothing" in refused(capsys, photos)
+    assert "no images in the class folder nothing" in refused(capsys, photos)
 
 
 def test_a_text_file_among_the_images_is_left_out(photos: Path, caplog: pytest.LogCaptureFixture) -> None:

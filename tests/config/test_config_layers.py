@@ -161,6 +161,9 @@ def test_a_schedule_that_is_all_warm_up_is_pointed_out() -> None:
     caution = resolve("digits/5", "gcab", changes={"training.epochs": 5}).training.caution()
     assert caution is not None
     assert "are all warm-up (training.warmup_epochs 5)" in caution
+    alone = resolve("digits/5", "gcab", changes={"training.epochs": 1}).training.caution()
+    assert alone is not None
+    assert alone.startswith("the one epoch a task is all warm-up")
     late = {"training.epochs": 6, "training.lr_lag": 1}  # epochs 1 to 6 have the rates of 1, 1, 2, 3, 4, 5
     assert resolve("digits/5", "gcab", changes={"training.epochs": 6}).training.caution() is None
     assert resolve("digits/5", "gcab", changes=late).training.caution() is not None

@@ -208,7 +208,7 @@ def test_places_that_are_no_folder_of_classes(tmp_path: Path) -> None:
     with pytest.raises(GcabError, match="has no class folders"):
         load(tmp_path, "train", 4)
     (tmp_path / "cat").mkdir()
-    with pytest.raises(GcabError, match="no images in the class folders cat"):
+    with pytest.raises(GcabError, match="no images in the class folder cat"):
         load(tmp_path, "train", 4)
     picture(tmp_path / "cat" / "1.png")
     with pytest.raises(GcabError, match="one image only of cat"):

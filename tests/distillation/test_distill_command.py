@@ -202,6 +202,10 @@ def test_nor_does_it_come_into_use(model: Path, photos: Path, capsys: pytest.Cap
     assert ContinualClassifier.load(model, "cpu").generation == 2
 
 
+def test_a_run_takes_no_table_of_classes(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "leave --labels out" in refused(capsys, run, "--labels", run / "labels.csv", *QUICK)
+
+
 def test_only_images_of_the_last_task_are_used(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
@@ -239,6 +243,24 @@ def test_a_model_in_use_gets_a_generation_that_can_be_undone(
     assert fast.method.capacity()["input"] == pytest.approx(0.8)
     assert main(["undo", str(model)]) == 0
     assert ContinualClassifier.load(model, "cpu").config.method == "gcab"
+
+
+def test_loose_photos_of_a_model_have_their_classes_from_a_table_and_bad_ones_are_left_out(
+    model: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "loose").mkdir()
+    lines = []
+    for name in WEEK2:
+        for file in sorted((photos / "week2" / name).iterdir()):
+            shutil.copy(file, tmp_path / "loose" / f"{name}-{file.name}")
+            lines.append(f"{name}-{file.name},{name}\n")
+    (tmp_path / "loose" / "bad.png").write_bytes(b"noise")
+    (tmp_path / "labels.csv").write_text("".join([*lines, "bad.png,fir\n"]))
+    given = ["distill", str(model), str(tmp_path / "loose"), "--labels", str(tmp_path / "labels.csv"), *QUICK]
+    assert main(given) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "left out, as they cannot be read: 1 photo (" in told
+    assert "generation 3: one pass for 2 tasks, 5 classes" in told
 
 
 def test_a_distilled_model_learns_more(model: Path, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,6 +314,7 @@ def test_photos_must_be_those_learned_last(
     week2 = photos / "week2"
     assert "named twice" in refused(capsys, taught, week2, "--data", week2)
     assert "there is no folder" in refused(capsys, taught, "--data", tmp_path / "nowhere", *QUICK)
+    assert "there is no table" in refused(capsys, taught, week2, "--labels", tmp_path / "none.csv", *QUICK)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -234,6 +234,39 @@ def test_a_class_with_sums_of_its_own_can_be_dropped_as_if_it_had_never_been_the
     assert same(classifier.ridge, other.taught(images[without], labels[without]))
 
 
+def test_a_class_taken_out_without_its_images_leaves_their_spread_and_no_mean() -> None:
+    random, labels = torch.Generator().manual_seed(1), torch.arange(3).repeat_interleave(torch.tensor([60, 40, 30]))
+    x = (500 * labels[:, None] + 40 * torch.randn(130, SMALL, generator=random)).round().long()
+    ridge = ExactDiscriminant(SMALL)
+    ridge.grow(3)
+    ridge.add(sums_of(x, labels))
+    covariance = covariance_of(ridge)
+    ridge.stray(2)
+    assert ridge.gram.dtype == torch.int32
+    assert len(ridge.counts) == 2
+    assert torch.allclose(covariance_of(ridge), covariance, rtol=0, atol=0.02), "but for rounding"
+    ridge.solve()
+    loaded = ExactDiscriminant(SMALL)
+    loaded.grow(2)
+    loaded.load_state_dict(ridge.state_dict(), strict=True)
+    assert same(loaded, ridge)
+
+
+def test_of_a_class_of_one_image_nothing_is_left() -> None:
+    x, labels = torch.randint(0, 99, (41, SMALL), generator=torch.Generator().manual_seed(3)), torch.arange(41) // 20
+    ridge = ExactDiscriminant(SMALL)
+    ridge.grow(3)
+    ridge.add(sums_of(x, labels))
+    ridge.stray(2)
+    assert torch.equal(ridge.gram.long(), sums_of(x[:40], labels[:40]).gram)
+
+
+def covariance_of(ridge: ExactDiscriminant) -> Tensor:
+    """Σ of features as they are."""
+    factor, scale = ridge.system().factor, ridge.system().scale
+    return (factor @ factor.T - ridge.system().r * torch.eye(SMALL)) / scale / scale[:, None]
+
+
 def test_the_solution_is_the_textbooks_discriminant_on_standardised_features() -> None:
     images, labels = random_images(90), torch.tensor([0] * 50 + [1] * 30 + [2] * 10)
     classifier = taught(images, labels, torch.arange(90).split(40))

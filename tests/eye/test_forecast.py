@@ -1,10 +1,15 @@
 """What accuracy to expect of classes whose photos are gone: the sums tell it, within a few points."""
 
+from typing import cast
+
 import pytest
 import torch
 from torch import Tensor
 
-from gcab.classifier.forecast import likeliest_shift
+from gcab.classifier.forecast import forecast, likeliest_shift
+from gcab.classifier.logits import HeldOutLogits
+from gcab.data.tasks import Task
+from gcab.methods.method import Method
 from gcab.model.discriminant import TELLING, ExactDiscriminant, Sums
 from gcab.model.triangle import packed
 
@@ -69,6 +74,22 @@ def test_few_images_tell_nothing_about_new_ones(images: int, tells: bool) -> Non
     centres = 5 * torch.randn(CLASSES, FEATURES, generator=torch.Generator().manual_seed(1))
     ridge = learned(*features_of(centres, images, seed=2))
     assert (ridge.expected() is not None) == tells
+
+
+def test_classes_without_a_held_out_photo_are_estimated_beside_those_that_were_measured() -> None:
+    class Expecting:
+        def expected(self) -> Tensor:
+            return torch.tensor([0.9, 0.7, 0.9, 0.2])
+
+    method, tasks = cast(Method, Expecting()), (Task(0, 0, ("a", "b")), Task(1, 2, ("c", "d")))
+    logits = torch.eye(4)[[2, 2]]
+    assert forecast(method, tasks, None, HeldOutLogits(logits, torch.tensor([2, 2]))) == pytest.approx(
+        [80.0, (100 + 20) / 2]
+    )
+    assert forecast(method, tasks, None, HeldOutLogits(logits, torch.tensor([2, 3]))) == pytest.approx([80.0, 50.0])
+    more = HeldOutLogits(torch.eye(4)[[2, 2, 1]], torch.tensor([2, 3, 1]))  # and one of a class known before
+    assert forecast(method, tasks, None, more) == pytest.approx([80.0, 50.0])
+    assert forecast(method, (*tasks, Task(2, 4, ())), None, more) == pytest.approx([80.0, 55.0, 200 / 3])
 
 
 @pytest.mark.parametrize("images", [4, 12])

@@ -3,7 +3,7 @@
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -31,8 +31,18 @@ FLAT = [0.93 + 0.07 * place / (SIDE**2 - 1) for place in range(SIDE**2)]  # an a
 Document = dict[str, Any]
 
 
-def task(index: int, names: list[str], accuracy: float | None, now: float | None = None) -> Document:
-    return {"index": index, "classes": names, "accuracy": accuracy, "held_out": 12 * len(names), "now": now}
+def task(
+    index: int, names: list[str], accuracy: float | None, now: float | None = None, again: Sequence[str] = ()
+) -> Document:
+    photos = 12 * len([*names, *again])
+    return {
+        "index": index,
+        "classes": names,
+        "again": [*again],
+        "accuracy": accuracy,
+        "held_out": photos,
+        "now": now,
+    }
 
 
 def corner(row: int, column: int) -> list[float]:
@@ -76,7 +86,7 @@ class Fake:
     @property
     def digest(self) -> str:
         """Of the weights: the same tasks are the same model here."""
-        return "/".join(one["classes"][0] for one in self.tasks)
+        return "/".join([*one["classes"], *one["again"]][0] for one in self.tasks)
 
     def model(self) -> Document:
         return {
@@ -111,7 +121,10 @@ class Fake:
             "top": [{"class": n, "task": t, "probability": p} for (n, t), p in zip(known, shares, strict=True)],
             "unknown": 0.982 if strange else None if name.startswith("unscored") else 0.124,
             "flagged": strange,
-            "tasks": [{"task": t, "probability": p} for t, p in ((1, 0.035), (2, 0.955), (3, 0.01))],
+            "tasks": [
+                {"task": number, "probability": share}
+                for number, share in enumerate([0.035, 0.955, 0.01] + [0.0] * (len(self.tasks) - 3), start=1)
+            ],
             "answered_by": 2,
             "attention": {"side": SIDE, "maps": [corner(1, 1), corner(4, 3), corner(6, 6)]},
             **({"attention": {"side": SIDE, "maps": [FLAT] * 3}} if name.startswith("flat") else {}),

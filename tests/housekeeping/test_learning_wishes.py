@@ -48,6 +48,14 @@ def test_photos_that_the_table_does_not_name_are_told(
     assert "10 files left out, which the table does not name: 000.png, 001.png" in caplog.text
 
 
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+def test_a_table_may_be_written_as_any_spreadsheet_does(mark: str, loose: Path, tmp_path: Path) -> None:
+    lines = [("file", "label"), ("003.png", '"oak, old"'), ("007.png", "elm")]
+    (tmp_path / "few.csv").write_text("\ufeff" + "".join(f"{file}{mark}{label}\r\n" for file, label in lines), "utf-8")
+    files, labels = labelled_by(tmp_path / "few.csv", loose)
+    assert ([file.name for file in files], labels) == (["003.png", "007.png"], ["oak, old", "elm"])
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -91,6 +99,18 @@ def test_a_plan_writes_nothing(photos: Path, tmp_path: Path, capsys: pytest.Capt
     assert (planned["event"], planned["generation"], planned["held_out"]) == ("plan", 2, 0)
     assert (planned["classes"], planned["again"], len(planned["skipped"])) == (["star"], ["circle"], 1)
     assert sorted((file, file.stat().st_mtime_ns) for file in tmp_path.rglob("*")) == before
+
+
+def test_a_name_that_differs_from_a_known_one_by_capitals_is_pointed_out(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sentence = "'Square' is a new class beside 'square': if they are one, 'gcab join' makes it of them"
+    more = make_photos(tmp_path / "more", ["Square", "circle", "oval"], count=2)
+    assert "beside" not in succeeds(capsys, "learn", tmp_path / "m", photos, *EYE)
+    learn = ("learn", tmp_path / "m", more, "--device", "cpu")
+    for given in ((*learn, "--dry-run"), learn):
+        assert " ".join(succeeds(capsys, *given).split()).count(sentence) == 1
+    succeeds(capsys, "join", tmp_path / "m", "square", "Square")
 
 
 def test_as_many_generations_as_a_lesson_asks_for(

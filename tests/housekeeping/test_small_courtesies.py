@@ -70,6 +70,7 @@ def test_a_narrow_window_breaks_a_table_between_words_of_its_last_column() -> No
     assert shown(80) == shown(30, terminal=False) == whole
     assert shown(40) == [whole[0], "   1      12  barn owl, long-eared owl,", "              wren"]
     assert shown(30) == [whole[0], "   1      12", "      barn owl, long-eared", "      owl, wren"]
+    assert shown(18)[:4] == ["task  photos", "      names", "   1      12", "      barn owl,"]
 
 
 def test_the_public_names_are_offered() -> None:

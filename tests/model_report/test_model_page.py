@@ -77,18 +77,35 @@ def test_the_page_says_it_all_and_runs_nothing(world: Path, measured: dict[str, 
     assert "these photos" not in write_model_page(facts_of(world / "trees.gcab"), None, tmp_path / "r.html").read_text()
 
 
+def test_a_lesson_of_more_photos_is_told_by_their_classes(world: Path, tmp_path: Path) -> None:
+    facts = facts_of(world / "trees.gcab")
+    facts["tasks"][0]["names"] += facts["tasks"][1]["names"]
+    for lesson in (facts["tasks"][1], facts["history"][1]):
+        lesson.update(names=[], again=["ash", HARM])
+    page = write_model_page(facts, None, tmp_path / "more.html").read_text("utf-8")
+    assert "2: more of ash, &lt;script&gt;x" in page
+    assert "lesson 2: more of ash, &lt;script&gt;x" in page
+
+
 def test_what_nobody_should_overlook(world: Path, measured: dict[str, Any]) -> None:
     facts = facts_of(world / "trees.gcab")
-    fallen = {**facts["tasks"][0], "accuracy": 90.0, "now": 40.0}
+    fallen = {**facts["tasks"][0], "accuracy": 90.0, "at_first": None, "now": 40.0}
     doubtful = {**facts, "tasks": [fallen, *facts["tasks"][1:]], "calibration": {**facts["calibration"], "images": 0}}
     told = warnings_of(doubtful, {**measured, "confidence": 82.0, "accuracy": 54.0})
     assert [sentence.split()[0] for sentence in told] == ["Lesson", "The", "The"]
     assert "had 90 % when it was learned, and about 40 % now" in told[0]
     assert "82 % sure on average and right 54 %" in told[1]
-    poor = [{**facts["tasks"][0], "accuracy": 17.0, "now": 20.0}, {**facts["tasks"][1], "accuracy": 10.0, "now": 10.0}]
+    poor = [
+        {**task, "accuracy": accuracy, "at_first": accuracy, "now": now}
+        for task, accuracy, now in zip(facts["tasks"], (17.0, 10.0), (20.0, 10.0), strict=True)
+    ]
     told = warnings_of({**facts, "tasks": poor}, None)
     assert [sentence[:24] for sentence in told] == ["Lesson 1 ended with 17 %", "Lesson 2 ended with 10 %"]
     assert warnings_of({**facts, "tasks": [{**poor[0], "now": 60.0}]}, None) == [], "later photos have helped"
+    small = {**fallen, "at_first": 45.0}  # most of its classes had no held-out photo
+    assert not any(
+        "Lesson 1" in sentence for sentence in warnings_of({**facts, "tasks": [small, *facts["tasks"][1:]]}, None)
+    )
     assert estimate_now(doubtful) == pytest.approx((2 * 40.0 + 2 * facts["tasks"][1]["now"]) / 4)
     assert estimate_now({"tasks": [{**fallen, "now": None}, *facts["tasks"][1:]]}) is None
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from helpers.browser import Visit, visit
-from helpers.fake_server import HOSTILE, Fake, lesson, running
+from helpers.fake_server import HOSTILE, Fake, lesson, running, task
 from helpers.photos import bird, encoded
 from playwright.sync_api import Browser, FilePayload, Page, expect
 
@@ -120,16 +120,17 @@ def test_loose_photos_are_taught_class_by_class(shown: Visit, fake: Fake) -> Non
     page.get_by_role("button", name="Choose its photos").click()
     expect(page.locator("#teach-trouble")).to_contain_text("Name the class first")
     choose(page, "bullfinch", photo("1.png"), photo("2.png"))
+    choose(page, "bullfinch", photo("1.PNG"))
     choose(page, "zaunkönig", photo("3.png"))
     choose(page, "mistake", photo("4.png"))
     page.get_by_role("button", name="Remove the photos of mistake").click()
-    expect(page.locator("#loose-list li")).to_contain_text(["bullfinch 2 photos", "zaunkönig 1 photo"])
+    expect(page.locator("#loose-list li")).to_contain_text(["bullfinch 3 photos", "zaunkönig 1 photo"])
     shown.picture("teach-loose")
     fake.script = lesson(epochs=1)
     teach.click()
     expect(page.locator("#job-title")).to_have_text("Learned 2 new classes")
     expect(page.locator("#loose-list li")).to_have_count(0)
-    assert taught(fake) == ["bullfinch/0-1.png", "bullfinch/1-2.png", "zaunkönig/0-3.png"]
+    assert taught(fake) == ["bullfinch/1.png", "bullfinch/2.png", "bullfinch/2-1.PNG", "zaunkönig/3.png"]
 
 
 def test_a_wrong_answer_is_corrected_and_taught(shown: Visit, fake: Fake) -> None:
@@ -152,7 +153,30 @@ def test_a_wrong_answer_is_corrected_and_taught(shown: Visit, fake: Fake) -> Non
     fake.refusal, fake.script = None, lesson(epochs=1)
     page.get_by_role("button", name="Teach these photos").click()
     expect(page.locator("#job-title")).to_have_text("Learned 2 new classes")
-    assert taught(fake) == ["robin/0-garden.png"]
+    assert taught(fake) == ["robin/garden.png"]
+
+
+def test_a_lesson_of_more_photos_is_told_by_the_classes_it_was_about(browser: Browser) -> None:
+    fake = Fake(job=lesson(epochs=1)[-1])
+    fake.tasks.append(task(4, [], 81.0, again=["robin", "great tit"]))
+    for event in fake.job["events"]:
+        event.update(
+            {"start": {"classes": [], "again": ["robin"]}, "done": {"digest": fake.digest}}.get(event["event"], {})
+        )
+    with running(fake) as address, visit(browser, address) as shown:
+        page = shown.page
+        page.locator("#photo-input").set_input_files([photo("garden.png")])
+        expect(page.locator("#answer-tasks li")).to_have_count(3)
+        shown.open_tab("Model")
+        expect(page.locator("#model-tasks summary").last).to_have_text(
+            "Task 4more of robin, great tit · 81.0 % right when learned (24 held out)"
+        )
+        shown.open_tab("Teach")
+        expect(page.locator("#undo-line")).to_have_text(
+            "The model goes back to before task 4 (more of robin, great tit)."
+        )
+        expect(page.locator("#job-title")).to_have_text("Learned more of known classes")
+        expect(page.locator("#job-detail")).to_contain_text("more of robin")
 
 
 def test_nothing_is_corrected_where_nothing_is_taught(browser: Browser) -> None:

@@ -47,6 +47,11 @@ def test_a_clone_has_the_settings_and_has_learned_nothing() -> None:
     assert is_classifier(model)
 
 
+def test_a_model_says_what_it_was_made_with() -> None:
+    assert repr(ContinualClassifier()) == "ContinualClassifier()"
+    assert repr(ContinualClassifier("eye", image_size=16)) == "ContinualClassifier(method='eye', image_size=16)"
+
+
 def test_a_loaded_model_knows_how_it_learned(tmp_path: Path) -> None:
     model = network().fit(*many(0, 1))
     model.save(tmp_path / "model")

@@ -158,9 +158,13 @@ def test_undo(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "there is no model in" in said(capsys, "undo", model / "nowhere", code=2)
 
 
-def test_a_damaged_model_says_how_to_go_back(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (model / "generation-0002" / "weights.safetensors").write_bytes(b"noise")
-    for verb in ("info", "audit"):
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_damaged_model_says_how_to_go_back(lost: bool, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if lost:
+        (model / "generation-0002" / "model.json").unlink()
+    else:
+        (model / "generation-0002" / "weights.safetensors").write_bytes(b"noise")
+    for verb in ("info", "audit", "report"):
         assert said(capsys, verb, model, code=2).endswith(f"'gcab undo {model}' goes back to generation 1.")
     said(capsys, "undo", model)
     assert "2 classes in 1 task;" in said(capsys, "info", model)

@@ -4,7 +4,7 @@
  * @typedef {import("./parts.js").Model} Model
  */
 
-import { accuracy, byId, counted, element, notice, readableBytes, sentence, Server, showBars, sidesOf } from "./parts.js";
+import { accuracy, byId, counted, element, notice, readableBytes, sentence, Server, showBars, sidesOf, subjects } from "./parts.js";
 import { Predict } from "./predict.js";
 import { Report } from "./report.js";
 import { Teach } from "./lessons.js";
@@ -78,12 +78,15 @@ function showModel(model) {
   byId("model-body").hidden = false;
 }
 
-/** @param {import("./parts.js").Task} task @param {boolean} newest of which nothing is estimated @returns {HTMLElement} */
+/** @param {import("./parts.js").Task} task @param {boolean} newest of which little or nothing is estimated @returns {HTMLElement} */
 function taskElement(task, newest) {
   const measured = task.accuracy === null ? "accuracy not measured" : `${accuracy(task.accuracy)} right when learned`;
   const photos = task.held_out ? ` (${task.held_out} held out)` : "";
-  const now = newest || task.now === null ? "" : ` · about ${task.now.toFixed(0)} % now, an estimate`;
-  const line = `${counted(task.classes, "class", "classes")} · ${measured}${photos}${now}`;
+  const same = newest && task.now?.toFixed(0) === task.accuracy?.toFixed(0);
+  const now = same || task.now === null ? "" : ` · about ${task.now.toFixed(0)} % now, an estimate`;
+  const about = task.classes.length ? [counted(task.classes, "class", "classes")] : [];
+  const more = task.again.length ? [subjects([], task.again)] : [];
+  const line = `${[...about, ...more].join(" · ")} · ${measured}${photos}${now}`;
   const details = /** @type {HTMLDetailsElement} */ (element(
     "details", "task",
     element("summary", "", element("strong", "", `Task ${task.index}`), element("span", "soft", line)),

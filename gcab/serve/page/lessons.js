@@ -10,17 +10,13 @@
  */
 
 import {
-  accuracy, announce, byId, confirmed, counted, drawLine, element, formWith, notice, pause, readableBytes, sentence,
+  accuracy, announce, byId, confirmed, counted, drawLine, element, formWith, notice, pause, readableBytes, sentence, subjects,
   takeFiles, Trouble, undoing,
 } from "./parts.js";
 import { Loose } from "./loose.js";
 
 /** @param {number} seconds @returns {string} */
 const duration = (seconds) => (seconds < 90 ? `${Math.ceil(seconds) || 1} s` : `${Math.round(seconds / 60)} min`);
-
-/** @param {string[]} names @returns {string} */
-const shortList = (names) =>
-  names.length > 4 ? `${names.slice(0, 3).join(", ")} and ${names.length - 3} more` : names.join(", ");
 
 /** Everything the tab knows. */
 export class Teach {
@@ -63,7 +59,8 @@ export class Teach {
     /** @type {HTMLButtonElement} */ (byId("undo-button")).disabled = !allowed || this.#busy || !model?.can_undo;
     this.#loose.enable(allowed && !this.#busy);
     const classes = last?.classes ?? [];
-    const task = `task ${last?.index} (${counted(classes, "class", "classes")}: ${shortList(classes)})`;
+    const count = classes.length ? `${counted(classes, "class", "classes")}: ` : "";
+    const task = `task ${last?.index} (${count}${subjects(classes, last?.again ?? [])})`;
     const { name, before, warning } = undoing(model?.undoes ?? "task", task);
     const back = `The model goes back to before ${before}.`;
     const possible = model?.can_undo ? back : "There is nothing to undo: no earlier generation is kept.";
@@ -135,10 +132,12 @@ export class Teach {
       await this.#changed();
     }
     if (done?.digest !== undefined && done.digest !== this.#model?.digest) return; // undone since
-    const classes = job.events.find((event) => event.event === "start")?.classes ?? [];
+    const start = job.events.find((event) => event.event === "start");
+    const [classes, again] = [start?.classes ?? [], start?.again ?? []];
     showProgress(job);
     const time = done?.seconds ? ` · in ${duration(done.seconds)}` : "";
-    describeJob(`Learned ${counted(classes, "new class", "new classes")}`, `${shortList(classes)}${time}`, 1);
+    const learned = classes.length ? counted(classes, "new class", "new classes") : "more of known classes";
+    describeJob(`Learned ${learned}`, `${subjects(classes, again)}${time}`, 1);
     const [before, after] = [accuracy(job.accuracy_before), accuracy(job.accuracy_after)];
     byId("accuracy-before").textContent = before;
     byId("accuracy-after").textContent = after;
@@ -200,7 +199,7 @@ function showProgress(job) {
   const ending = job.events.findLast((event) => event.event === "ending"); // what comes after the last epoch
   const left = (ending ?? last)?.seconds_left ?? start?.estimated_seconds;
   const soon = typeof left === "number" ? `about ${duration(left)} left` : "estimating the time";
-  const title = start?.classes ? `Learning ${shortList([...start.classes, ...(start.again ?? [])])}` : "Preparing the photos";
+  const title = start?.classes ? `Learning ${subjects(start.classes, start.again ?? [])}` : "Preparing the photos";
   const reading = job.events.findLast((event) => event.event === "reading");
   if (reading?.photos && !start) {
     const done = reading.done ?? 0;

@@ -60,9 +60,15 @@ export class Loose {
 
   /** @returns {Promise<File>} */
   archive() {
-    const entries = [...this.#photos].flatMap(([label, files]) =>
-      files.map((file, index) => ({ path: `${label}/${index}-${file.name.replace(/[/\\]/g, "-")}`, file })),
-    );
+    const entries = [...this.#photos].flatMap(([label, files]) => {
+      const taken = new Set();
+      return files.map((file, index) => {
+        let name = file.name.replace(/[/\\]/g, "-").replace(/^\./, `${index}-.`); // as its owner knows it from messages
+        while (taken.has(name.toLowerCase())) name = `${index}-${name}`;
+        taken.add(name.toLowerCase());
+        return { path: `${label}/${name}`, file };
+      });
+    });
     return zipOf(entries, "photos.zip");
   }
 

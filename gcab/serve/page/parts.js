@@ -1,7 +1,7 @@
 /**
  * The parts every tab is built from: talking to the server, asking the person, building elements, taking files.
  *
- * @typedef {{index: number, classes: string[], accuracy: number | null, held_out: number, now: number | null}} Task
+ * @typedef {{index: number, classes: string[], again: string[], accuracy: number | null, held_out: number, now: number | null}} Task
  * @typedef {{name: string, version: string, method: string, generation: number | null, digest: string, image_size: number | number[],
  *   classes: {name: string, task: number}[], tasks: Task[], capacity: {input?: number, hidden?: number}, bytes: number,
  *   expected_accuracy: number | null, warnings: string[], verdict: string | null,
@@ -23,6 +23,16 @@ export class Trouble extends Error {
     super(sentence);
     this.status = status;
   }
+}
+
+/** @param {string[]} names @returns {string} */
+const shortList = (names) =>
+  names.length > 4 ? `${names.slice(0, 3).join(", ")} and ${names.length - 3} more` : names.join(", ");
+
+/** @param {string[]} classes @param {string[]} again @returns {string} what a lesson was about: new classes, more of known ones */
+export function subjects(classes, again) {
+  const more = again.length ? [`more of ${shortList(again)}`] : [];
+  return [...(classes.length ? [shortList(classes)] : []), ...more].join(" and ");
 }
 
 /** @param {unknown} problem @returns {string} the sentence to show for anything thrown */

@@ -186,7 +186,8 @@ export class Predict {
     notice("answer-trouble", trouble, photo.hopeless ? undefined : () => this.#ask(photo));
     const stale = prediction && this.#model && photo.digest !== this.#model.digest;
     notice("answer-stale", stale ? "The model has changed since this answer." : null, () => this.#ask(photo));
-    if (prediction) describe(prediction);
+    const mute = this.#model?.tasks.filter((task) => !task.classes.length) ?? []; // more of known classes, or all forgotten
+    if (prediction) describe(prediction, new Set(mute.map((task) => task.index)));
     byId("answer-wrong").hidden = !this.#model?.can_teach || photo.corrected !== null;
     const waits = `It waits in the Teach tab, as ${photo.corrected}.`;
     byId("answer-corrected").textContent = photo.corrected === null ? "" : waits;
@@ -248,8 +249,8 @@ export class Predict {
   }
 }
 
-/** @param {Prediction} prediction */
-function describe(prediction) {
+/** @param {Prediction} prediction @param {Set<number>} mute tasks without a class that could be the answer */
+function describe(prediction, mute) {
   const { top, flagged, unknown, tasks, answered_by: answeredBy } = prediction;
   byId("answer-class").textContent = top[0]?.class ?? "No class";
   byId("answer-share").textContent = top[0] ? percent(top[0].probability) : "";
@@ -261,7 +262,7 @@ function describe(prediction) {
   const classBars = top.map(({ class: label, task, probability: share }, place) => {
     return { label, note: `task ${task}`, share, strong: place === 0 };
   });
-  const taskBars = tasks.map(({ task, probability: share }) => {
+  const taskBars = tasks.filter(({ task }) => !mute.has(task)).map(({ task, probability: share }) => {
     const answered = task === answeredBy;
     return { label: `Task ${task}`, note: answered ? "answered" : "", share, strong: answered };
   });
