@@ -41,10 +41,16 @@ def pytest_sessionfinish() -> None:
         measured.save()
 
 
+already_run: set[str] = set()  # test functions, whatever their parameters
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Measuring coverage takes a quarter of the time, which tests marked `repeats` do not need."""
-    with unmeasured() if item.get_closest_marker("repeats") else nullcontext():
+    """Coverage, half of a test's time again, is not measured for `repeats` and for a function's later parameters."""
+    function = item.nodeid.partition("[")[0]
+    repeats = function in already_run or item.get_closest_marker("repeats") is not None
+    already_run.add(function)
+    with unmeasured() if repeats else nullcontext():
         return (yield)
 
 

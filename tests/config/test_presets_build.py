@@ -26,7 +26,6 @@ built: set[object] = set()  # networks that differ in no more than the number of
 asked: set[object] = set()  # encoders, and methods with their options: each is asked about images once
 
 
-@pytest.mark.repeats
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("method", methods())
 @pytest.mark.parametrize("name", NAMES)

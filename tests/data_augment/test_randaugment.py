@@ -8,6 +8,8 @@ from torch import Tensor
 
 from gcab.data.randaugment import FILL, Layer, Operation, apply_layer, draw_layer
 
+pytestmark = pytest.mark.repeats
+
 MOVES = {
     Operation.ROTATE,
     Operation.SHEAR_X,

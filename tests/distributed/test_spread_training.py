@@ -12,6 +12,8 @@ from helpers.spread_runs import CASES, CPU, config_of, data_of, tasks_of
 from gcab.runs.experiment import run_experiment
 from gcab.runs.folder import RunFolder
 
+pytestmark = pytest.mark.repeats
+
 RANKS = 2
 # Distances from a frozen copy begin at 0, where rounding counts: in one process, too, a loss off by 1e-7 moves them so.
 ROUNDING = {"anchors": 1e-2, "distillation": 1e-2}
@@ -33,7 +35,6 @@ def test_a_rank_that_fails_is_heard_and_ends_the_others() -> None:
     assert waiting.returncode == -signal.SIGKILL
 
 
-@pytest.mark.repeats
 @pytest.mark.parametrize(("method", "profile"), CASES)
 def test_two_processes_have_the_losses_and_accuracies_of_one(
     shared_runs: Path, tmp_path: Path, method: str, profile: str

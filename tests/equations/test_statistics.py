@@ -16,6 +16,8 @@ from gcab.model.referee import EYE, HEADS, STATISTICS
 from gcab.model.statistics import ClassStatistics, Motion, shrunk
 from gcab.model.triangle import symmetric
 
+pytestmark = pytest.mark.repeats
+
 SIDE, TOKENS, WIDTH = 4, 16, 3  # a 4 x 4 grid of tokens: four cells
 SIZES = (2, 3)
 

@@ -17,6 +17,8 @@ from helpers.processes import LIMIT, start
 from gcab.data import imagenet100
 from gcab.data.folder import labelled_files
 
+pytestmark = pytest.mark.repeats
+
 ROOT = Path(__file__).parents[2]
 TINY = ["--method", "finetune", "--profile", "official", "--device", "cpu", "--encoder.width", "16"]
 TINY += [

@@ -1,5 +1,6 @@
 """Experience replay keeps to its budget and to images it has seen."""
 
+import pytest
 import torch
 from helpers.tasks import IMAGE_SIZE, tasks_of
 from helpers.world import OPTIMISERS, SETTING, learn
@@ -8,6 +9,8 @@ from hypothesis import strategies as st
 
 from gcab.data.tasks import TaskImages
 from gcab.methods.er import Er, ErOptions
+
+pytestmark = pytest.mark.repeats
 
 
 def numbered(first: int, count: int, classes: range) -> TaskImages:

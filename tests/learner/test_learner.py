@@ -23,6 +23,8 @@ from gcab.methods.gcab import Gcab
 from gcab.methods.method import Method
 from gcab.training.trainer import Epoch
 
+pytestmark = pytest.mark.repeats
+
 SMALL = {**TINY_GCAB, "training.batch_size": 8}
 IMAGES = np.random.default_rng(0).integers(0, 256, (24, 8, 8, 3), dtype=np.uint8)
 FIRST = ["ash", "elm"] * 12

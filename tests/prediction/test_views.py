@@ -20,6 +20,8 @@ from gcab.runs.experiment import evaluate_run
 from gcab.runs.folder import find_runs
 from gcab.serve.served import Inference, ServedModel
 
+pytestmark = pytest.mark.repeats
+
 REFUSED = r"a mirrored image is another thing \(augment\.flip is false\): leave views at 1"
 
 

@@ -14,6 +14,8 @@ from gcab.report.tables import comparisons
 from gcab.runs.assemble import load_method, pretrained_encoder
 from gcab.runs.folder import RunFolder
 
+pytestmark = pytest.mark.repeats
+
 
 @pytest.fixture(scope="module")
 def run(dino: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:

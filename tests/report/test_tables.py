@@ -12,6 +12,8 @@ from rich.console import Console
 from gcab.report.tables import Table, accuracy_table, compare_table, group_runs, memory_table
 from gcab.runs.folder import find_runs
 
+pytestmark = pytest.mark.repeats
+
 
 def test_seeds_are_gathered_and_the_best_comes_first(tmp_path: Path) -> None:
     runs = write_comparison(tmp_path, tasks=3)

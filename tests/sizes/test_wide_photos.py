@@ -26,6 +26,8 @@ from gcab.serve.limits import Limits
 from gcab.serve.photos import decode_photo
 from gcab.serve.served import Inference, ServedModel
 
+pytestmark = pytest.mark.repeats
+
 SIZE = (16, 32)
 
 
