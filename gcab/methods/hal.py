@@ -7,8 +7,8 @@ where both keep running means, and the memory is the reservoir of `er`, where th
 """
 
 import copy
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -25,6 +25,7 @@ from gcab.methods.card import Card, Compass
 from gcab.methods.er import Er, ErOptions
 from gcab.methods.herding import class_means, of_images, widened
 from gcab.methods.method import Loss, losses
+from gcab.methods.modes import evaluating
 from gcab.methods.short_training import batches_of, train_shortly
 from gcab.methods.space import Between, space
 from gcab.parallel.ranks import mean, world
@@ -188,14 +189,3 @@ class Hal(Er):
 
     def prototype_bytes(self) -> int:
         return super().prototype_bytes() + self.anchors.nbytes
-
-
-@contextmanager
-def evaluating(network: nn.Module) -> Iterator[None]:
-    """Context manager that puts a network into eval mode."""
-    mode = network.training
-    network.eval()
-    try:
-        yield
-    finally:
-        network.train(mode)

@@ -12,6 +12,7 @@ from gcab.errors import GcabError
 from gcab.methods.finetune import Finetune
 from gcab.methods.memory import Memory
 from gcab.methods.method import Loss
+from gcab.methods.modes import evaluating
 from gcab.parallel.ranks import world
 
 AT_ONCE = 500  # images
@@ -98,10 +99,9 @@ class Replayed(Finetune):
     @torch.no_grad()
     def answers(self, images: Tensor) -> Tensor:
         """Logits of uint8 images, without augmentation and in eval mode."""
-        mode, device = self.network.training, self.memory.labels.device
-        self.network.eval()
-        found = [self.network(self.setting.normalise(part.to(device))) for part in images.split(AT_ONCE)]
-        self.network.train(mode)
+        device = self.memory.labels.device
+        with evaluating(self.network):
+            found = [self.network(self.setting.normalise(part.to(device))) for part in images.split(AT_ONCE)]
         return torch.cat(found)
 
 
