@@ -20,7 +20,7 @@ from gcab.fast.folded import FoldedDecoder, Pass, pass_logits, passes_of
 from gcab.methods.card import Card, Compass
 from gcab.methods.decision import Decision
 from gcab.methods.distillation import softened_divergence
-from gcab.methods.herding import AmongExemplars, add_classes, herded, in_order, of_images, unit
+from gcab.methods.herding import AmongExemplars, add_classes, herded, in_order, unit
 from gcab.methods.method import Loss, binary_cross_entropy, cross_entropy
 from gcab.methods.short_training import batches_of, train_shortly
 from gcab.methods.space import Between, Near, space
@@ -125,7 +125,7 @@ class Dytox(AmongExemplars):
     def preview_end(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:  # noqa: ARG002
         """`end_task` without the fine-tuning."""
         device, classes = self.memory.labels.device, sum(self.network.classes)
-        features = unit(of_images(self.network.described, self.setting, data.images, device))
+        features = unit(self.setting.outputs(self.network.described, data.images, device))
         share = self.options.buffer // classes
         chosen = in_order(data.labels.to(device), lambda positions: herded(features[positions], share))
         add_classes(self.memory, data.where(chosen.to(data.labels.device)), classes)

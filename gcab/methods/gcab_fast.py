@@ -16,7 +16,7 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from gcab.data.tasks import OnProgress, Setting, Task, TaskImages, ignore
+from gcab.data.tasks import AT_ONCE, OnProgress, Setting, Task, TaskImages, ignore
 from gcab.errors import GcabError
 from gcab.fast.folded import FoldedDecoder
 from gcab.methods.card import Card
@@ -29,7 +29,6 @@ from gcab.model.network import GatedNetwork
 from gcab.model.projectors import DriftCascade
 from gcab.seeds import seeded
 
-BATCH = 500  # images encoded at once
 LARGEST_CACHE = 4 * 2**30  # bytes of encoder features; more images get fewer views
 TIMED_STEPS = 6  # steps that are timed to estimate the duration of a distillation
 
@@ -158,7 +157,7 @@ class GcabFast(Gcab):
 
     def estimate_seconds(self, images: Tensor) -> tuple[float, float]:
         """Estimated seconds of `distill` for encoding and for training, timed on a copy."""
-        network, some, device = copy.deepcopy(self.network), images[:BATCH], self.network.gate_in.used.device
+        network, some, device = copy.deepcopy(self.network), images[:AT_ONCE], self.network.gate_in.used.device
         decoder, options = FoldedDecoder(network), dataclasses.replace(self.options, distillation_steps=TIMED_STEPS)
         times: list[float] = []
 
@@ -192,10 +191,10 @@ class GcabFast(Gcab):
         logits: list[Tensor] = []
         for view in features:
             seen = images if not logits else cut_and_mirrored(images)
-            for kept, part in zip(view.split(BATCH), seen.split(BATCH), strict=True):
-                kept.copy_(network.encoder(self.setting.normalise(part.to(device))))
+            for kept, part in zip(view.split(AT_ONCE), self.setting.chunks(seen, device), strict=True):
+                kept.copy_(network.encoder(part))
                 logits.append(decoder(network.spaces(kept, self.options.compensation)).float())
-                watch(len(logits) / (views * math.ceil(len(images) / BATCH)))
+                watch(len(logits) / (views * math.ceil(len(images) / AT_ONCE)))
         return features.flatten(0, 1), torch.cat(logits)
 
     def uses(self, capacity: float) -> bool:

@@ -23,7 +23,7 @@ from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages
 from gcab.errors import GcabError, check_options
 from gcab.methods.card import Card, Compass
 from gcab.methods.er import Er, ErOptions
-from gcab.methods.herding import class_means, of_images, widened
+from gcab.methods.herding import class_means, widened
 from gcab.methods.method import Loss, losses
 from gcab.methods.modes import evaluating
 from gcab.methods.short_training import batches_of, train_shortly
@@ -141,8 +141,8 @@ class Hal(Er):
     def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:
         super().end_task(task, data, held_out)
         device, labels = self.anchors.device, data.labels.to(self.anchors.device)
-        features = of_images(self.network.feature, self.setting, data.images, device)
-        start = class_means(of_images(nn.Identity(), self.setting, data.images, device), labels, task.labels)
+        features = self.setting.outputs(self.network.feature, data.images, device)
+        start = class_means(self.setting.outputs(nn.Identity(), data.images, device), labels, task.labels)
         means, targets = class_means(features, labels, task.labels), torch.tensor(task.labels, device=device)
         self.anchors[task.first :] = self.sought(start, means, targets, self.rehearsed_network())
 

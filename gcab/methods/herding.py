@@ -13,8 +13,6 @@ from gcab.methods.memory import Memory
 from gcab.methods.method import Method
 from gcab.model.frozen import Frozen
 
-AT_ONCE = 500  # images
-
 
 class AmongExemplars(Method):
     """Shuffles exemplars among the task's images, and distills the logits from before the task on all of them."""
@@ -39,12 +37,6 @@ class AmongExemplars(Method):
         if self.teacher is None:
             return batch
         return replace(batch, targets={"logits": self.teacher(batch.images)[:, : self.known]})
-
-
-@torch.no_grad()
-def of_images(function: Callable[[Tensor], Tensor], setting: Setting, images: Tensor, device: torch.device) -> Tensor:
-    """A function's float32 outputs on the device for uint8 images, normalised and chunk by chunk."""
-    return torch.cat([function(setting.normalise(part.to(device))).float() for part in images.split(AT_ONCE)])
 
 
 def unit(features: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages
 from gcab.errors import check_options
 from gcab.methods.card import Card, Compass
 from gcab.methods.finetune import Finetune
-from gcab.methods.herding import class_means, of_images, widened
+from gcab.methods.herding import class_means, widened
 from gcab.methods.method import cross_entropy
 from gcab.methods.space import Between, space
 from gcab.model.frozen import Frozen
@@ -106,7 +106,8 @@ class Pass(Finetune):
 
     def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:  # noqa: ARG002
         device = self.prototypes.device
-        features, labels = of_images(self.network.feature, self.setting, data.images, device), data.labels.to(device)
+        features = self.setting.outputs(self.network.feature, data.images, device)
+        labels = data.labels.to(device)
         self.prototypes[task.first :] = class_means(features, labels, task.labels)
         if task.index == 0:
             spreads = [features[labels == label].var(dim=0, correction=0).mean() for label in task.labels]

@@ -15,8 +15,6 @@ from gcab.methods.method import Loss
 from gcab.methods.modes import evaluating
 from gcab.parallel.ranks import world
 
-AT_ONCE = 500  # images
-
 
 @dataclass(frozen=True)
 class ReplayedOptions:
@@ -96,13 +94,10 @@ class Replayed(Finetune):
         """1 if the memory holds any image, else 0: a factor on the loss of draws, which are then of empty places."""
         return (self.memory.filled > 0).float()
 
-    @torch.no_grad()
     def answers(self, images: Tensor) -> Tensor:
         """Logits of uint8 images, without augmentation and in eval mode."""
-        device = self.memory.labels.device
         with evaluating(self.network):
-            found = [self.network(self.setting.normalise(part.to(device))) for part in images.split(AT_ONCE)]
-        return torch.cat(found)
+            return self.setting.outputs(self.network, images, self.memory.labels.device)
 
 
 class SharedByTasks(Replayed):

@@ -16,7 +16,7 @@ from gcab.errors import check_options
 from gcab.methods.card import Card
 from gcab.methods.distillation import softened_divergence
 from gcab.methods.finetune import Finetune
-from gcab.methods.herding import class_means, nearness, of_images, unit, widened
+from gcab.methods.herding import class_means, nearness, unit, widened
 from gcab.methods.method import cross_entropy
 from gcab.methods.space import Between, space
 from gcab.model.frozen import Frozen
@@ -114,9 +114,9 @@ class Sdc(Finetune):
 
     def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:  # noqa: ARG002
         device = self.prototypes.device
-        now = unit(of_images(self.network.feature, self.setting, data.images, device))
+        now = unit(self.setting.outputs(self.network.feature, data.images, device))
         if self.teacher is not None:
-            before = unit(of_images(self.teacher.module.feature, self.setting, data.images, device))
+            before = unit(self.setting.outputs(self.teacher.module.feature, data.images, device))
             old = self.prototypes[: task.first]
             old.copy_(compensated(old, before, now, self.options.sigma))
         new = class_means(now, data.labels.to(device), task.labels)
