@@ -88,11 +88,9 @@ class Hal(Er):
     def __init__(self, setting: Setting, options: Any) -> None:
         super().__init__(setting, options)
         self.register_buffer("anchors", torch.zeros(0, 3, *sides(setting.image_size)))
-        self.known = 0  # classes of earlier tasks
 
     def grow(self, task: Task) -> None:
         super().grow(task)
-        self.known = task.first
         self.anchors = widened(self.anchors, task.classes)
 
     def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:

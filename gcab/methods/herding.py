@@ -8,27 +8,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from gcab.data.tasks import Batch, Setting, Task, TaskImages
+from gcab.data.tasks import Batch, Setting, TaskImages
+from gcab.methods.distillation import Taught
 from gcab.methods.memory import Memory
-from gcab.methods.method import Method
-from gcab.model.frozen import Frozen
 
 
-class AmongExemplars(Method):
+class AmongExemplars(Taught):
     """Shuffles exemplars among the task's images, and distills the logits from before the task on all of them."""
-
-    network: Any
 
     def __init__(self, setting: Setting, options: Any) -> None:
         super().__init__(setting, options)
         self.memory = Memory(options.buffer, setting.image_size)
-        self.teacher: Frozen | None = None  # while a task after the first is learned
-        self.known = 0  # classes of earlier tasks
-
-    def begin_task(self, task: Task) -> None:
-        self.known = task.first
-        if task.index > 0:
-            self.teacher = Frozen(self.network)
 
     def among(self) -> TaskImages | None:
         return self.memory.everything() if self.known else None
