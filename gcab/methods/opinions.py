@@ -34,7 +34,8 @@ class Opinionated(Method):
     options: "GcabOptions"
     network: GatedNetwork
     teacher: Frozen | None  # the encoder before the current task
-    seen: list[ExactDiscriminant]  # at most one: the eye's after the current task, from `first_sight` to `end_task`
+    # The eye's after the task, from `first_sight` to `end_task`, else empty: in a list, which `state_dict` leaves out
+    seen: list[ExactDiscriminant]
 
     def add_opinions(self, setting: Setting, options: "GcabOptions") -> None:
         """Create statistics, eye and referee as the options ask for them; the network exists already."""
@@ -104,12 +105,14 @@ class Opinionated(Method):
     @property
     def heard(self) -> bool:
         """Whether the network's opinions have any weight beside the eye's."""
-        return self.referee is not None and bool(self.referee.weights[:-1].any())
+        return self.referee is not None and bool(self.referee.weights[self.referee.of_network].any())
 
     @property
     def unit(self) -> float:
         """The weight of the eye, whose scores mean the same in every task."""
-        return float(self.referee.weights[-1]) or 1.0 if self.referee is not None and self.eye is not None else 1.0
+        if self.referee is None or self.eye is None:
+            return 1.0
+        return float(self.referee.weights[~self.referee.of_network]) or 1.0
 
     def opinions_without(self, data: TaskImages) -> dict[str, Tensor]:
         """The opinions on images that the eye has learned, with its leave-one-out logits."""
