@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages
 from gcab.errors import check_options
 from gcab.fast.encoders import make_transformer
-from gcab.fast.folded import FoldedDecoder, Pass, pass_logits, passes_of
+from gcab.fast.folded import DecoderPass, FoldedDecoder, pass_logits, passes_of
 from gcab.methods.card import Card, Compass
 from gcab.methods.decision import Decision
 from gcab.methods.distillation import softened_divergence
@@ -57,7 +57,7 @@ class TokenNetwork(GatedNetwork):
     def logits_of(self, features: Tensor) -> Tensor:
         return self.decide(passes_of(self, [OPEN] * self.tasks), [features] * self.tasks, self.classes)
 
-    def decide(self, passes: Sequence[Pass], spaces: Sequence[Tensor], classes: Sequence[int]) -> Tensor:
+    def decide(self, passes: Sequence[DecoderPass], spaces: Sequence[Tensor], classes: Sequence[int]) -> Tensor:
         return pass_logits(self.block, passes, spaces, classes)
 
     def described(self, images: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gcab.fast.folded import fast_logits
-from gcab.fast.graphs import recordable_rate, recorded, restore_optimiser, set_learning_rate
+from gcab.fast.graphs import recordable_rate, recorded_step, restore_optimiser, set_learning_rate
 from gcab.methods.distillation import softened_divergence
 from gcab.methods.modes import learning
 from gcab.model.network import GatedNetwork, Masks
@@ -61,7 +61,7 @@ class Imitation:
             masks = self.network.masks(0)
         steps, lr = self.options.distillation_steps, self.options.distillation_lr
         with learning(self.learning):
-            step = recorded(lambda: self.step(masks), [*self.learning, self.position], self.optimiser)
+            step = recorded_step(lambda: self.step(masks), [*self.learning, self.position], self.optimiser)
             for number in range(self.steps, steps):
                 set_learning_rate(self.optimiser, lr * math.cos(math.pi / 2 * number / steps) ** 2)
                 step()

@@ -150,7 +150,7 @@ def test_recorded_steps_teach_what_plain_ones_teach(monkeypatch: pytest.MonkeyPa
     on_gpu = copy.deepcopy(teacher("extended")).cuda()
     images, chosen = images_of(TASKS[-1]).images, fast_options(on_gpu.options, capacity=0.8, distillation_steps=50)
     recorded = distill(on_gpu, images, chosen, seed=1).cpu()
-    monkeypatch.setattr(one_pass, "recorded", lambda step, *_: step)
+    monkeypatch.setattr(one_pass, "recorded_step", lambda step, *_: step)
     plain = distill(on_gpu, images, chosen, seed=1).cpu()
     assert torch.allclose(of_passes(recorded, some_pixels()), of_passes(plain, some_pixels()), atol=1e-2)
     assert not torch.allclose(
@@ -170,7 +170,7 @@ def test_recording_tries_steps_and_takes_them_back(monkeypatch: pytest.MonkeyPat
     master, images = teacher("extended"), images_of(TASKS[-1]).images
     chosen = fast_options(master.options, capacity=0.8, distillation_steps=1)
     plain = distill(master, images, chosen, seed=1)
-    monkeypatch.setattr(one_pass, "recorded", tried)
+    monkeypatch.setattr(one_pass, "recorded_step", tried)
     assert same(snapshot(distill(master, images, chosen, seed=1)), snapshot(plain))
 
 
@@ -188,7 +188,7 @@ def test_a_student_goes_on_where_it_stopped(profile: str, monkeypatch: pytest.Mo
     assert [halfway.steps for halfway in seen] == [*range(1, 13)]
     for halfway in (seen[0], seen[6], seen[-1]):
         assert same(snapshot(distill(master, images, chosen, 1, halfway=halfway)), alone)
-    monkeypatch.setattr(one_pass, "recorded", tried)
+    monkeypatch.setattr(one_pass, "recorded_step", tried)
     assert same(snapshot(distill(master, images, chosen, 1, halfway=seen[5])), alone)
 
 
