@@ -186,10 +186,7 @@ def _enlarge_rows(images: Tensor, start: Tensor, length: Tensor, targets: Tensor
     nearest = torch.floor(centre - 0.5)
     taps = torch.stack([nearest + tap for tap in range(-1, 3)])  # (4, B, W)
     distance = (taps + 0.5 - centre).abs()
-    near = (1.5 * distance - 2.5) * distance * distance + 1  # Keys' cubic, a = -1/2
-    far = ((2.5 - 0.5 * distance) * distance - 4) * distance + 2
-    within = (taps >= 0) & (taps < length)
-    weights = torch.where(distance < 1, near, torch.where(distance < 2, far, 0.0)) * within
+    weights = cubic(distance) * ((taps >= 0) & (taps < length))
     weights = weights / weights.sum(0)
     weights = torch.floor(weights * 2**22 + 0.5).int()
 
@@ -200,3 +197,10 @@ def _enlarge_rows(images: Tensor, start: Tensor, length: Tensor, targets: Tensor
     for index, weight in zip(indices, weights[:, :, None, None], strict=True):
         total = total + weight * pixels.gather(3, index.expand(batch, channels, rows, -1))
     return (total >> 22).clamp(0, 255).to(torch.uint8)
+
+
+def cubic(distance: Tensor) -> Tensor:
+    """Keys' kernel with a = -1/2, which Pillow resizes with."""
+    near = (1.5 * distance - 2.5) * distance * distance + 1
+    far = ((2.5 - 0.5 * distance) * distance - 4) * distance + 2
+    return torch.where(distance < 1, near, torch.where(distance < 2, far, 0.0))

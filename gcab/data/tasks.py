@@ -1,6 +1,6 @@
 """What methods and the training loop exchange: a task, its images, a batch of them, and where a step lies in it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -11,6 +11,8 @@ from gcab.data.hold_out import held_out
 from gcab.data.mixing import Mixed
 from gcab.model.encoder import EncoderConfig
 from gcab.sizes import Size
+
+AT_ONCE = 500  # images that pass through a network together, where it does not learn
 
 OnProgress = Callable[[float], None]  # progress callback: gets the share of the work that is done
 
@@ -50,6 +52,15 @@ class Setting:
     def normalise(self, images: Tensor) -> Tensor:
         """Uint8 images as the network expects them."""
         return normalise(images, self.mean, self.std)
+
+    def chunks(self, images: Tensor, device: torch.device) -> Iterator[Tensor]:
+        """Uint8 images, normalised on the device, `AT_ONCE` at a time."""
+        return (self.normalise(part.to(device)) for part in images.split(AT_ONCE))
+
+    @torch.no_grad()
+    def outputs(self, function: Callable[[Tensor], Tensor], images: Tensor, device: torch.device) -> Tensor:
+        """A function's float32 outputs on the device for uint8 images, chunk by chunk."""
+        return torch.cat([function(part).float() for part in self.chunks(images, device)])
 
     def pixels(self, images: Tensor) -> Tensor:
         """Inverse of `normalise`: pixel values from 0 to 255, as float32."""

@@ -13,7 +13,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Head:
+class HeadReport:
     """One head: its largest logit (mean, standard deviation), and the images it wins, in per cent."""
 
     own: tuple[float, float]  # for images of its task
@@ -42,12 +42,12 @@ class Errors:
     told: float  # of the images with the wrong task: right, had the task been told
 
 
-def heads(logits: Array, labels: Array, classes: Sequence[int]) -> list[Head]:
+def heads(logits: Array, labels: Array, classes: Sequence[int]) -> list[HeadReport]:
     """Every head's report, from logits (n, classes) over tasks of so many classes."""
     best, mine = best_of_heads(logits, classes), task_of_class(classes)[labels]
     winner = best.argmax(axis=1)
     return [
-        Head(
+        HeadReport(
             spread(best[mine == head, head]),
             spread(best[mine != head, head]),
             auroc(best[mine == head, head], best[mine != head, head]),

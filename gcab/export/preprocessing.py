@@ -11,11 +11,12 @@ Legend: x = a pixel's place on its axis, f = pixels averaged to one block (1: no
 import torch
 from torch import Tensor, nn
 
+from gcab.data.augment import cubic
+from gcab.data.pictures import SUPPORT
 from gcab.data.tasks import Setting
 from gcab.sizes import sides
 
-REDUCING_GAP = 2  # as gcab.data.decode gives it to Pillow
-SUPPORT = 2.0  # of the cubic kernel, in pixels of the smaller image
+REDUCING_GAP = 2  # as in gcab.data.pictures
 
 
 class Preprocessing(nn.Module):
@@ -52,13 +53,6 @@ def resampling(x: Tensor, side: Tensor, size: int) -> Tensor:
     distance = (j + 0.5 - centre[:, None]) / (step / f).clamp_min(1)  # (size, length)
     weights = torch.where((x >= first) & (x < last), cubic(distance.abs()) / block, 0)
     return weights / weights.sum(dim=1, keepdim=True)
-
-
-def cubic(distance: Tensor) -> Tensor:
-    """Keys' kernel with a = -1/2."""
-    near = (1.5 * distance - 2.5) * distance * distance + 1
-    far = ((2.5 - 0.5 * distance) * distance - 4) * distance + 2
-    return torch.where(distance < 1, near, torch.where(distance < SUPPORT, far, 0))
 
 
 def to_levels(pixels: Tensor) -> Tensor:

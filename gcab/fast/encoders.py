@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from gcab.errors import GcabError
 from gcab.fast.fused_attention import FusedAttention
-from gcab.model.encoder import Encoder, EncoderConfig
+from gcab.model.encoder import Encoder, EncoderConfig, resized_position
 from gcab.model.resnet import ResNet
 from gcab.pretrained.source import build_encoder
 from gcab.sizes import Size
@@ -61,14 +61,6 @@ def fitted(weights: Mapping[str, Tensor], encoder: Encoder) -> dict[str, Tensor]
     if patches is not None and patches.ndim == 4 and patches.shape[2:] != own["patches.weight"].shape[2:]:
         changed["patches.weight"] = resized_patches(patches, encoder.config.patch)
     return changed
-
-
-def resized_position(position: Tensor, grid: tuple[int, int]) -> Tensor:
-    """A position embedding (1, rows, columns, D) resampled to another grid, bicubic: (1, N, D)."""
-    if position.shape[1:3] == grid:
-        return position.flatten(1, 2)
-    field = position.permute(0, 3, 1, 2).float()  # (1, D, rows, columns)
-    return functional.interpolate(field, grid, mode="bicubic", align_corners=False).flatten(2).transpose(1, 2)
 
 
 def resized_patches(patches: Tensor, side: int) -> Tensor:

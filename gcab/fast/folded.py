@@ -45,7 +45,7 @@ class HeadWeights(NamedTuple):
     norm: tuple[Tensor, Tensor] | None  # γ and β of its LayerNorm
 
 
-class Pass(NamedTuple):
+class DecoderPass(NamedTuple):
     """One task's own weights: token, gates and head."""
 
     token: Tensor  # θ (D,)
@@ -53,11 +53,11 @@ class Pass(NamedTuple):
     head: "HeadWeights"
 
 
-def passes_of(network: GatedNetwork, masks: Sequence[Masks], first: int = 0) -> list[Pass]:
+def passes_of(network: GatedNetwork, masks: Sequence[Masks], first: int = 0) -> list[DecoderPass]:
     """The passes of tasks first, first + 1, ... under these gates."""
     last = len(network.tokens) - 1
     return [
-        Pass(network.tokens[min(task, last)], gates, weights_of(cast(Head, network.heads[task])))
+        DecoderPass(network.tokens[min(task, last)], gates, weights_of(cast(Head, network.heads[task])))
         for task, gates in enumerate(masks, start=first)
     ]
 
@@ -67,7 +67,7 @@ def weights_of(head: Head) -> HeadWeights:
     return HeadWeights(head.linear.weight, head.linear.bias, norm)
 
 
-def fold(block: ClassAttention, passes: Sequence[Pass]) -> Constants:
+def fold(block: ClassAttention, passes: Sequence[DecoderPass]) -> Constants:
     """The constants of these passes; differentiable, about D² work for each."""
     options, width, hidden = block.options, block.query.in_features, block.expand.out_features
     tokens = torch.stack([one.token for one in passes])
@@ -164,7 +164,7 @@ def neighbours(spaces: Sequence[Tensor]) -> Iterator[tuple[Tensor, slice]]:
 
 
 def pass_logits(
-    block: ClassAttention, passes: Sequence[Pass], spaces: Sequence[Tensor], classes: Sequence[int]
+    block: ClassAttention, passes: Sequence[DecoderPass], spaces: Sequence[Tensor], classes: Sequence[int]
 ) -> Tensor:
     """Logits of these passes from the live weights, with the gradients of the readable ones."""
     return decode(block, fold(block, passes), spaces, classes)

@@ -10,7 +10,7 @@ from torch import Tensor
 WARM_UP = 3  # runs before recording
 
 
-def recorded(
+def recorded_step(
     work: Callable[[], None], tensors: Sequence[Tensor], optimiser: torch.optim.Optimizer
 ) -> Callable[[], None]:
     """A step of the optimiser as one CUDA graph, if it is on a GPU; `tensors` are all that it changes."""

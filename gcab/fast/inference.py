@@ -60,7 +60,7 @@ def fast_predictor(method: "Method", bfloat16: bool = False, compile_blocks: boo
     if any(getattr(part, "on_host", False) for part in method.modules()):  # it can be neither compiled nor recorded
         return partial(predicted, predict, bfloat16)
     if method.device.type == "cuda":
-        return Recorded(predict, module, bfloat16, compile_blocks)
+        return RecordedPredictor(predict, module, bfloat16, compile_blocks)
     return partial(predicted, torch.compile(predict, dynamic=True) if compile_blocks else predict, bfloat16)
 
 
@@ -70,7 +70,7 @@ def predicted(predict: Predict, bfloat16: bool, images: Tensor) -> Tensor:
         return predict(images).float()
 
 
-class Recorded:
+class RecordedPredictor:
     """One CUDA graph for each power of two, to which batches are padded."""
 
     def __init__(self, predict: Predict, module: nn.Module, bfloat16: bool, compile_blocks: bool) -> None:

@@ -1,7 +1,29 @@
-"""Distillation losses between the logits of a student and a teacher."""
+"""Distillation: a teacher for the time of a task, and losses between its logits and the student's."""
+
+from typing import Any
 
 from torch import Tensor
 from torch.nn import functional
+
+from gcab.data.tasks import Setting, Task
+from gcab.methods.method import Method
+from gcab.model.frozen import Frozen
+
+
+class Taught(Method):
+    """Has a teacher from the second task on, the network as it was before the task; `end_task` must remove it."""
+
+    network: Any
+
+    def __init__(self, setting: Setting, options: Any) -> None:
+        super().__init__(setting, options)
+        self.teacher: Frozen | None = None
+        self.known = 0  # classes of earlier tasks
+
+    def begin_task(self, task: Task) -> None:
+        self.known = task.first
+        if task.index > 0:
+            self.teacher = Frozen(self.network)
 
 
 def softened_divergence(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:

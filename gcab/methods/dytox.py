@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages
 from gcab.errors import check_options
 from gcab.fast.encoders import make_transformer
-from gcab.fast.folded import FoldedDecoder, Pass, pass_logits, passes_of
+from gcab.fast.folded import DecoderPass, FoldedDecoder, pass_logits, passes_of
 from gcab.methods.card import Card, Compass
 from gcab.methods.decision import Decision
 from gcab.methods.distillation import softened_divergence
-from gcab.methods.herding import AmongExemplars, add_classes, herded, in_order, of_images, unit
+from gcab.methods.herding import AmongExemplars, add_classes, herded, in_order, unit
 from gcab.methods.method import Loss, binary_cross_entropy, cross_entropy
 from gcab.methods.short_training import batches_of, train_shortly
 from gcab.methods.space import Between, Near, space
@@ -57,7 +57,7 @@ class TokenNetwork(GatedNetwork):
     def logits_of(self, features: Tensor) -> Tensor:
         return self.decide(passes_of(self, [OPEN] * self.tasks), [features] * self.tasks, self.classes)
 
-    def decide(self, passes: Sequence[Pass], spaces: Sequence[Tensor], classes: Sequence[int]) -> Tensor:
+    def decide(self, passes: Sequence[DecoderPass], spaces: Sequence[Tensor], classes: Sequence[int]) -> Tensor:
         return pass_logits(self.block, passes, spaces, classes)
 
     def described(self, images: Tensor) -> Tensor:
@@ -125,7 +125,7 @@ class Dytox(AmongExemplars):
     def preview_end(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:  # noqa: ARG002
         """`end_task` without the fine-tuning."""
         device, classes = self.memory.labels.device, sum(self.network.classes)
-        features = unit(of_images(self.network.described, self.setting, data.images, device))
+        features = unit(self.setting.outputs(self.network.described, data.images, device))
         share = self.options.buffer // classes
         chosen = in_order(data.labels.to(device), lambda positions: herded(features[positions], share))
         add_classes(self.memory, data.where(chosen.to(data.labels.device)), classes)

@@ -113,7 +113,7 @@ class Ert(Replayed):
     def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:  # noqa: ARG002
         stored = self.memory.everything()
         if self.options.corrected and self.known > 0 and len(stored.labels) > 0:
-            self.correction.copy_(self.fitted(self.answers(stored.images).float(), stored.labels))
+            self.correction.copy_(self.fitted(self.answers(stored.images), stored.labels))
 
     @torch.enable_grad()
     def fitted(self, logits: Tensor, labels: Tensor) -> Tensor:

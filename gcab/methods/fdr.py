@@ -76,4 +76,4 @@ class Fdr(SharedByTasks):
         return ((now - before).square().sum(dim=1) + SMALLEST).sqrt().mean()
 
     def stored_columns(self, images: TaskImages) -> dict[str, Tensor]:
-        return {"logits": self.answers(images.images).float()}
+        return {"logits": self.answers(images.images)}

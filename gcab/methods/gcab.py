@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from gcab.data.tasks import Batch, Part, Progress, Setting, Task, TaskImages
 from gcab.errors import GcabError
 from gcab.fast.encoders import make_transformer
-from gcab.fast.folded import FoldedDecoder, Pass, fast_logits, pass_logits, passes_of
+from gcab.fast.folded import DecoderPass, FoldedDecoder, fast_logits, pass_logits, passes_of
 from gcab.methods.card import Card, Compass
 from gcab.methods.decision import Decision
 from gcab.methods.gradients import Gradients
@@ -172,7 +172,7 @@ class Gcab(Opinionated):
         old_logits = fast_logits(network, old_spaces, [network.masks(task) for task in range(newest)])
         return binary_cross_entropy(torch.cat([old_logits, new_logits], dim=1), batch.labels, mixed=batch.mixed)
 
-    def logits(self, passes: Sequence[Pass], spaces: Sequence[Tensor], classes: Sequence[int]) -> Tensor:
+    def logits(self, passes: Sequence[DecoderPass], spaces: Sequence[Tensor], classes: Sequence[int]) -> Tensor:
         """c^s(f_s(b)) of some passes, as `GatedNetwork.logits` defines it."""
         return pass_logits(self.network.block, passes, spaces, classes)
 

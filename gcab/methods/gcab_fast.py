@@ -16,7 +16,7 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from gcab.data.tasks import OnProgress, Setting, Task, TaskImages, ignore
+from gcab.data.tasks import AT_ONCE, OnProgress, Setting, Task, TaskImages, ignore
 from gcab.errors import GcabError
 from gcab.fast.folded import FoldedDecoder
 from gcab.methods.card import Card
@@ -29,7 +29,6 @@ from gcab.model.network import GatedNetwork
 from gcab.model.projectors import DriftCascade
 from gcab.seeds import seeded
 
-BATCH = 500  # images encoded at once
 LARGEST_CACHE = 4 * 2**30  # bytes of encoder features; more images get fewer views
 TIMED_STEPS = 6  # steps that are timed to estimate the duration of a distillation
 
@@ -83,19 +82,19 @@ class GcabFast(Gcab):
 
     def __init__(self, setting: Setting, options: GcabFastOptions) -> None:
         super().__init__(setting, options)
-        self.tasks: list[int] = []  # classes of each, finished or not
+        self.task_sizes: list[int] = []  # classes of each, finished or not
 
     def grow(self, task: Task) -> None:
         if self.network.tasks == 2:  # a stored model is being rebuilt: this task found all before it in one pass
-            merge(self.network)
+            start_one_pass(self.network)
         super().grow(task)
-        self.tasks.append(task.classes)
+        self.task_sizes.append(task.classes)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """A state after a task has one pass, where `grow` has made the two that the task is learned with."""
         last = self.network.tasks - 1
         if last > 0 and f"network.heads.{last}.linear.weight" not in state_dict:
-            merge(self.network)
+            start_one_pass(self.network)
         return super().load_state_dict(state_dict, strict=strict, assign=assign)
 
     def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:
@@ -103,7 +102,7 @@ class GcabFast(Gcab):
         super().end_task(task, data, held_out)
         self.watch = watch
         if self.network.tasks > 1 and not self.learns(task):
-            absorb(self.network)
+            absorb_constant_pass(self.network)
         elif self.network.tasks > 1:
             self.distill(data.images, watch)
 
@@ -120,12 +119,12 @@ class GcabFast(Gcab):
 
     def forget(self, label: int, images: Tensor | None = None) -> tuple[str, ...]:
         left = super().forget(label, images)
-        self.tasks[int((torch.tensor(self.tasks).cumsum(dim=0) <= label).sum())] -= 1
+        self.task_sizes[int((torch.tensor(self.task_sizes).cumsum(dim=0) <= label).sum())] -= 1
         return left
 
     def join(self, label: int, other: int) -> tuple[str, ...]:
         left = super().join(label, other)
-        self.tasks[int((torch.tensor(self.tasks).cumsum(dim=0) <= other).sum())] -= 1
+        self.task_sizes[int((torch.tensor(self.task_sizes).cumsum(dim=0) <= other).sum())] -= 1
         return left
 
     def distill(
@@ -144,7 +143,7 @@ class GcabFast(Gcab):
         features, logits = self.targets(
             decoder, images, self.views_of(images), lambda share: watch((behind + encoding * share) / whole)
         )
-        join(self.network, decoder, self.options.capacity)
+        start_student(self.network, decoder, self.options.capacity)
         imitation = Imitation(self.network, features, logits, self.options)
         if halfway is not None:
             imitation.resume(halfway)
@@ -158,7 +157,7 @@ class GcabFast(Gcab):
 
     def estimate_seconds(self, images: Tensor) -> tuple[float, float]:
         """Estimated seconds of `distill` for encoding and for training, timed on a copy."""
-        network, some, device = copy.deepcopy(self.network), images[:BATCH], self.network.gate_in.used.device
+        network, some, device = copy.deepcopy(self.network), images[:AT_ONCE], self.network.gate_in.used.device
         decoder, options = FoldedDecoder(network), dataclasses.replace(self.options, distillation_steps=TIMED_STEPS)
         times: list[float] = []
 
@@ -173,7 +172,7 @@ class GcabFast(Gcab):
             features, logits = self.targets(decoder, some, 1, ignore)
             look()
             encoding = times[-1] - times[-2]
-            join(network, decoder, options.capacity)
+            start_student(network, decoder, options.capacity)
             Imitation(network, features, logits, options).run(look)
         imitating = (times[-1] - times[-TIMED_STEPS]) / (TIMED_STEPS - 1)
         rounds = self.views_of(images) * len(images) / len(some)
@@ -192,10 +191,10 @@ class GcabFast(Gcab):
         logits: list[Tensor] = []
         for view in features:
             seen = images if not logits else cut_and_mirrored(images)
-            for kept, part in zip(view.split(BATCH), seen.split(BATCH), strict=True):
-                kept.copy_(network.encoder(self.setting.normalise(part.to(device))))
+            for kept, part in zip(view.split(AT_ONCE), self.setting.chunks(seen, device), strict=True):
+                kept.copy_(network.encoder(part))
                 logits.append(decoder(network.spaces(kept, self.options.compensation)).float())
-                watch(len(logits) / (views * math.ceil(len(images) / BATCH)))
+                watch(len(logits) / (views * math.ceil(len(images) / AT_ONCE)))
         return features.flatten(0, 1), torch.cat(logits)
 
     def uses(self, capacity: float) -> bool:
@@ -205,11 +204,11 @@ class GcabFast(Gcab):
         )
 
     def tasks_of(self, number: int) -> str:
-        return "all tasks" if len(self.tasks) > self.network.tasks else super().tasks_of(number)
+        return "all tasks" if len(self.task_sizes) > self.network.tasks else super().tasks_of(number)
 
     def task_classes(self) -> Sequence[int]:
         """A pass may serve several tasks."""
-        return self.tasks
+        return self.task_sizes
 
     def compensate(self, features: Tensor, task: int) -> Tensor | None:
         """No projector is left when a task has ended."""
@@ -220,7 +219,7 @@ class GcabFast(Gcab):
 
     def position(self, task: int) -> int:
         """The index of the pass that has a task's classes."""
-        return self.network.tasks - 1 if task == len(self.tasks) - 1 else 0
+        return self.network.tasks - 1 if task == len(self.task_sizes) - 1 else 0
 
 
 def distill(
@@ -239,8 +238,8 @@ def distill(
     student = GcabFast(teacher.setting, options).to(teacher.network.gate_in.used.device)
     for part in ("network", "statistics", "eye", "referee"):
         setattr(student, part, copy.deepcopy(getattr(teacher, part)))
-    student.tasks = list(teacher.tasks if isinstance(teacher, GcabFast) else teacher.network.classes)
-    with seeded(seed, "distill", len(student.tasks)):
+    student.task_sizes = list(teacher.task_sizes if isinstance(teacher, GcabFast) else teacher.network.classes)
+    with seeded(seed, "distill", len(student.task_sizes)):
         student.eval().distill(images, watch, halfway, after_step)
     return student
 
@@ -251,7 +250,7 @@ def fast_options(options: GcabOptions, **changes: Any) -> GcabFastOptions:
     return GcabFastOptions(**(given | changes))
 
 
-def merge(network: GatedNetwork) -> None:
+def start_one_pass(network: GatedNetwork) -> None:
     """Replace all passes by one untrained pass over all classes; block and encoder stay."""
     classes = sum(network.classes)
     network.heads, network.tokens, network.cascade = nn.ModuleList(), nn.ParameterList(), DriftCascade()
@@ -261,7 +260,7 @@ def merge(network: GatedNetwork) -> None:
 
 
 @torch.no_grad()
-def absorb(network: GatedNetwork) -> None:
+def absorb_constant_pass(network: GatedNetwork) -> None:
     """Merge a second pass with constant logits into the first, exactly: its head becomes rows of the first one's."""
     head, constant = (cast(Head, each).linear for each in network.heads)
     for name, held in [*head.named_parameters()]:
@@ -275,15 +274,15 @@ def absorb(network: GatedNetwork) -> None:
         gate.embeddings = gate.embeddings[:1]
 
 
-def join(network: GatedNetwork, decoder: FoldedDecoder, capacity: float) -> None:
+def start_student(network: GatedNetwork, decoder: FoldedDecoder, capacity: float) -> None:
     """Replace all passes by the initial student: the newest token, all heads concatenated, a static mask."""
     token = network.tokens[-1].detach()
-    merge(network)
+    start_one_pass(network)
     with torch.no_grad():
         network.tokens[0].copy_(token)
         start_head(cast(Head, network.heads[0]).linear, decoder)
         for gate in gates_of(network):
-            close(gate, capacity)
+            set_static_mask(gate, capacity)
 
 
 def gates_of(network: GatedNetwork) -> tuple[Gate, ...]:
@@ -299,8 +298,8 @@ def start_head(joined: nn.Linear, decoder: FoldedDecoder) -> None:
 
 
 @torch.no_grad()
-def close(gate: Gate, capacity: float) -> None:
-    """A static mask: a random share of the units open, the others closed and free for the next task."""
+def set_static_mask(gate: Gate, capacity: float) -> None:
+    """Open a random share of the units; the others are closed, and free for the next task."""
     opened = torch.randperm(gate.units)[: units_open(gate, capacity)]
     gate.embedding(0).fill_(-CERTAIN)[opened.to(gate.used.device)] = CERTAIN
     gate.used.copy_(gate.hard(0))

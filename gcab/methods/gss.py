@@ -12,6 +12,7 @@ from gcab.data.tasks import Batch, Progress, Setting, Task
 from gcab.errors import GcabError
 from gcab.methods.card import Card, Compass
 from gcab.methods.method import losses
+from gcab.methods.modes import evaluating
 from gcab.methods.per_image import gradients_per_image
 from gcab.methods.rehearsal import Replayed, ReplayedOptions
 from gcab.methods.space import OneOf, space
@@ -97,12 +98,9 @@ class Gss(Replayed):
 
     def products(self, images: Tensor, labels: Tensor) -> Tensor:
         """<g_i, g_j> of uint8 images, without augmentation and in eval mode."""
-        mode = self.network.training
-        self.network.eval()
         found = self.head_products if self.options.gradients == "head" else self.all_products
-        result = found(self.setting.normalise(images), labels)
-        self.network.train(mode)
-        return result
+        with evaluating(self.network):
+            return found(self.setting.normalise(images), labels)
 
     def head_products(self, images: Tensor, labels: Tensor) -> Tensor:
         """g_i = (p_i - y_i) ⊗ [norm f_i, 1] for the linear layer of each task's head, so no gradient is formed."""

@@ -7,8 +7,8 @@ where both keep running means, and the memory is the reservoir of `er`, where th
 """
 
 import copy
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -23,8 +23,9 @@ from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages
 from gcab.errors import GcabError, check_options
 from gcab.methods.card import Card, Compass
 from gcab.methods.er import Er, ErOptions
-from gcab.methods.herding import class_means, of_images, widened
+from gcab.methods.herding import class_means, widened
 from gcab.methods.method import Loss, losses
+from gcab.methods.modes import evaluating
 from gcab.methods.short_training import batches_of, train_shortly
 from gcab.methods.space import Between, space
 from gcab.parallel.ranks import mean, world
@@ -87,11 +88,9 @@ class Hal(Er):
     def __init__(self, setting: Setting, options: Any) -> None:
         super().__init__(setting, options)
         self.register_buffer("anchors", torch.zeros(0, 3, *sides(setting.image_size)))
-        self.known = 0  # classes of earlier tasks
 
     def grow(self, task: Task) -> None:
         super().grow(task)
-        self.known = task.first
         self.anchors = widened(self.anchors, task.classes)
 
     def loss(self, batch: Batch, progress: Progress) -> dict[str, Tensor]:
@@ -140,8 +139,8 @@ class Hal(Er):
     def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:
         super().end_task(task, data, held_out)
         device, labels = self.anchors.device, data.labels.to(self.anchors.device)
-        features = of_images(self.network.feature, self.setting, data.images, device)
-        start = class_means(of_images(nn.Identity(), self.setting, data.images, device), labels, task.labels)
+        features = self.setting.outputs(self.network.feature, data.images, device)
+        start = class_means(self.setting.outputs(nn.Identity(), data.images, device), labels, task.labels)
         means, targets = class_means(features, labels, task.labels), torch.tensor(task.labels, device=device)
         self.anchors[task.first :] = self.sought(start, means, targets, self.rehearsed_network())
 
@@ -188,14 +187,3 @@ class Hal(Er):
 
     def prototype_bytes(self) -> int:
         return super().prototype_bytes() + self.anchors.nbytes
-
-
-@contextmanager
-def evaluating(network: nn.Module) -> Iterator[None]:
-    """Context manager that puts a network into eval mode."""
-    mode = network.training
-    network.eval()
-    try:
-        yield
-    finally:
-        network.train(mode)

@@ -8,29 +8,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from gcab.data.tasks import Batch, Setting, Task, TaskImages
+from gcab.data.tasks import Batch, Setting, TaskImages
+from gcab.methods.distillation import Taught
 from gcab.methods.memory import Memory
-from gcab.methods.method import Method
-from gcab.model.frozen import Frozen
-
-AT_ONCE = 500  # images
 
 
-class AmongExemplars(Method):
+class AmongExemplars(Taught):
     """Shuffles exemplars among the task's images, and distills the logits from before the task on all of them."""
-
-    network: Any
 
     def __init__(self, setting: Setting, options: Any) -> None:
         super().__init__(setting, options)
         self.memory = Memory(options.buffer, setting.image_size)
-        self.teacher: Frozen | None = None  # while a task after the first is learned
-        self.known = 0  # classes of earlier tasks
-
-    def begin_task(self, task: Task) -> None:
-        self.known = task.first
-        if task.index > 0:
-            self.teacher = Frozen(self.network)
 
     def among(self) -> TaskImages | None:
         return self.memory.everything() if self.known else None
@@ -39,12 +27,6 @@ class AmongExemplars(Method):
         if self.teacher is None:
             return batch
         return replace(batch, targets={"logits": self.teacher(batch.images)[:, : self.known]})
-
-
-@torch.no_grad()
-def of_images(function: Callable[[Tensor], Tensor], setting: Setting, images: Tensor, device: torch.device) -> Tensor:
-    """A function's float32 outputs on the device for uint8 images, normalised and chunk by chunk."""
-    return torch.cat([function(setting.normalise(part.to(device))).float() for part in images.split(AT_ONCE)])
 
 
 def unit(features: Tensor) -> Tensor:

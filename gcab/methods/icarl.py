@@ -22,7 +22,6 @@ from gcab.methods.herding import (
     herded,
     in_order,
     nearness,
-    of_images,
     unit,
     widened,
 )
@@ -90,7 +89,7 @@ class Icarl(AmongExemplars, Finetune):
 
     def described(self, images: Tensor) -> Tensor:
         """φ of uint8 images."""
-        return unit(of_images(self.network.feature, self.setting, images, self.means.device))
+        return unit(self.setting.outputs(self.network.feature, images, self.means.device))
 
     def look_again(self) -> None:
         """Recompute class means from the current features of exemplars and, with flips, of their mirror images."""

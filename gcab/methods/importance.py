@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages
 from gcab.errors import GcabError
+from gcab.methods.modes import evaluating
 from gcab.methods.per_image import LARGEST, chunks
 from gcab.methods.regularised import Regularised, RegularisedOptions
 
@@ -85,11 +86,10 @@ class Importance(Regularised):
 
     def measured(self, images: Tensor, largest: int = LARGEST) -> Tensor:
         """Ω_task: the mean over uint8 images of the importance that each gives every weight."""
-        total, mode = torch.zeros_like(self.importance), self.network.training
-        self.network.eval()
-        for part in self.normalised(images, largest):
-            total += self.of_images(part).sum(dim=0)
-        self.network.train(mode)
+        total = torch.zeros_like(self.importance)
+        with evaluating(self.network):
+            for part in self.normalised(images, largest):
+                total += self.of_images(part).sum(dim=0)
         return total / len(images)
 
     def normalised(self, images: Tensor, largest: int) -> Iterator[Tensor]:

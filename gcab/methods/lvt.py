@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gcab.data.tasks import Batch, Part, Progress, Setting, Task, TaskImages
+from gcab.data.tasks import AT_ONCE, Batch, Part, Progress, Setting, Task, TaskImages
 from gcab.errors import GcabError, check_options
 from gcab.methods.card import Card, Compass
-from gcab.methods.herding import AT_ONCE, add_classes, in_order, of_images
+from gcab.methods.herding import add_classes, in_order
 from gcab.methods.rehearsal import Replayed, ReplayedOptions
 from gcab.methods.space import Between, space
 from gcab.model.encoder import ExternalAttention
@@ -137,9 +137,9 @@ class Lvt(Replayed):
     def mean_gradient(self, data: TaskImages) -> Tensor:
         """The gradient of the injection loss with respect to K, averaged over all images of the task."""
         device, total = self.importance.device, torch.zeros_like(self.importance)
-        for images, labels in zip(data.images.split(AT_ONCE), data.labels.split(AT_ONCE), strict=True):
+        for images, labels in zip(self.setting.chunks(data.images, device), data.labels.split(AT_ONCE), strict=True):
             with torch.enable_grad():
-                logits = self.injected(self.network.feature(self.setting.normalise(images.to(device))))
+                logits = self.injected(self.network.feature(images))
                 loss = self.classification(logits, labels.to(device) - self.first) * len(labels) / len(data.labels)
                 found = torch.autograd.grad(loss, self.keys())
             total += torch.cat([part.flatten() for part in found])
@@ -149,13 +149,12 @@ class Lvt(Replayed):
         """Store as many images of every class, those of highest confidence first, with their logits."""
         device, classes = self.importance.device, task.first + task.classes
         labels, share = data.labels.to(device), self.options.buffer // classes
-        told = of_images(lambda part: self.injected(self.network.feature(part)), self.setting, data.images, device)
+        told = self.setting.outputs(lambda part: self.injected(self.network.feature(part)), data.images, device)
         confidence = told.softmax(dim=1).gather(1, labels[:, None] - task.first).squeeze(1)
         chosen = in_order(labels, lambda positions: surest(confidence[positions])[:share])
         new = data.where(chosen.to(data.labels.device))
-        logits = (
-            of_images(self.network, self.setting, new.images, device) if len(chosen) else told.new_zeros(0, classes)
-        )
+        outputs = self.setting.outputs
+        logits = outputs(self.network, new.images, device) if len(chosen) else told.new_zeros(0, classes)
         add_classes(self.memory, new, classes, logits=logits, known=torch.full_like(chosen, classes))
 
     def parts(self) -> dict[str, Part]:

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from gcab.fast.folded import fast_logits
-from gcab.fast.graphs import recordable_rate, recorded, restore_optimiser, set_learning_rate
+from gcab.fast.graphs import recordable_rate, recorded_step, restore_optimiser, set_learning_rate
 from gcab.methods.distillation import softened_divergence
+from gcab.methods.modes import learning
 from gcab.model.network import GatedNetwork, Masks
 
 if TYPE_CHECKING:
@@ -56,21 +57,16 @@ class Imitation:
 
     def run(self, after_step: Callable[[], object]) -> None:
         """Run the remaining steps."""
-        learned_before = [parameter.requires_grad for parameter in self.learning]
-        for parameter in self.learning:
-            parameter.requires_grad_(True)
         with torch.no_grad():
             masks = self.network.masks(0)
         steps, lr = self.options.distillation_steps, self.options.distillation_lr
-        step = recorded(lambda: self.step(masks), [*self.learning, self.position], self.optimiser)
-        for number in range(self.steps, steps):
-            set_learning_rate(self.optimiser, lr * math.cos(math.pi / 2 * number / steps) ** 2)
-            step()
-            self.steps = number + 1
-            after_step()
-        for parameter, learns in zip(self.learning, learned_before, strict=True):
-            parameter.grad = None
-            parameter.requires_grad_(learns)
+        with learning(self.learning):
+            step = recorded_step(lambda: self.step(masks), [*self.learning, self.position], self.optimiser)
+            for number in range(self.steps, steps):
+                set_learning_rate(self.optimiser, lr * math.cos(math.pi / 2 * number / steps) ** 2)
+                step()
+                self.steps = number + 1
+                after_step()
 
     def step(self, masks: Masks) -> None:
         """One batch of views."""

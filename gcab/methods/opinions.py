@@ -4,7 +4,7 @@ Not in the paper. `Gcab` trains the network; here is the rest, each part switche
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -34,7 +34,8 @@ class Opinionated(Method):
     options: "GcabOptions"
     network: GatedNetwork
     teacher: Frozen | None  # the encoder before the current task
-    seen: list[ExactDiscriminant]  # at most one: the eye's after the current task, from `first_sight` to `end_task`
+    # The eye's after the task, from `first_sight` to `end_task`, else empty: in a list, which `state_dict` leaves out
+    seen: list[ExactDiscriminant]
 
     def add_opinions(self, setting: Setting, options: "GcabOptions") -> None:
         """Create statistics, eye and referee as the options ask for them; the network exists already."""
@@ -104,12 +105,14 @@ class Opinionated(Method):
     @property
     def heard(self) -> bool:
         """Whether the network's opinions have any weight beside the eye's."""
-        return self.referee is not None and bool(self.referee.weights[:-1].any())
+        return self.referee is not None and bool(self.referee.weights[self.referee.of_network].any())
 
     @property
     def unit(self) -> float:
         """The weight of the eye, whose scores mean the same in every task."""
-        return float(self.referee.weights[-1]) or 1.0 if self.referee is not None and self.eye is not None else 1.0
+        if self.referee is None or self.eye is None:
+            return 1.0
+        return float(self.referee.weights[~self.referee.of_network]) or 1.0
 
     def opinions_without(self, data: TaskImages) -> dict[str, Tensor]:
         """The opinions on images that the eye has learned, with its leave-one-out logits."""
@@ -134,30 +137,25 @@ class Opinionated(Method):
             heard = {name: torch.cat([said, pseudo[name]]) for name, said in opinions.items()}
             self.referee.try_network(heard, torch.cat([held_out.labels, labels]))
 
-    @torch.no_grad()
     def rival(self, data: TaskImages, older: int) -> float:
         """The largest logit of the `older` classes, averaged over the images of a new class."""
         if not older or not len(data.labels):
             return 0.0
         heads = self.heads(FoldedDecoder(self.network))
-        said = [heads(part)[:, :older].max(dim=1).values for part in self.normalised(data.images)]
-        return float(torch.cat(said).mean())
+        said = self.setting.outputs(lambda part: heads(part)[:, :older].max(dim=1).values, data.images, self.device)
+        return float(said.mean())
 
-    @torch.no_grad()
     def pooled(self, encoder: nn.Module, data: TaskImages) -> Tensor:
         """An encoder's pooled features of all images of a task."""
-        return torch.cat([self.statistics.pool(encoder(part)) for part in self.normalised(data.images)])
+        return self.setting.outputs(lambda part: self.statistics.pool(encoder(part)), data.images, self.device)
 
     @torch.no_grad()
     def opinions_on(self, images: Tensor) -> dict[str, Tensor]:
         """The opinions on uint8 images, by name."""
         heard = {name: part for name, part in self.parts().items() if name in self.opinions()}
-        said = [[part(some, self.features(some)) for part in heard.values()] for some in self.normalised(images)]
+        chunks = self.setting.chunks(images, self.device)
+        said = [[part(some, self.features(some)) for part in heard.values()] for some in chunks]
         return {name: torch.cat(logits) for name, logits in zip(heard, zip(*said, strict=True), strict=True)}
-
-    def normalised(self, images: Tensor) -> Iterator[Tensor]:
-        """Uint8 images, normalised, in chunks."""
-        return (self.setting.normalise(part.to(self.device)) for part in images.split(500))
 
     def features(self, images: Tensor) -> Tensor:
         return self.network.encoder(images)

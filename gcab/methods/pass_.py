@@ -13,11 +13,11 @@ from torch import Tensor
 from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages
 from gcab.errors import check_options
 from gcab.methods.card import Card, Compass
+from gcab.methods.distillation import Taught
 from gcab.methods.finetune import Finetune
-from gcab.methods.herding import class_means, of_images, widened
+from gcab.methods.herding import class_means, widened
 from gcab.methods.method import cross_entropy
 from gcab.methods.space import Between, space
-from gcab.model.frozen import Frozen
 from gcab.model.projectors import drift_distance
 from gcab.parallel.ranks import normal, uniform
 
@@ -36,7 +36,7 @@ class PassOptions:
         check_options(self, ("temperature",), ("prototypes", "distillation"))
 
 
-class Pass(Finetune):
+class Pass(Taught, Finetune):
     """A mean per class and one radius are all it keeps of old classes."""
 
     Options: ClassVar[type[Any]] = PassOptions
@@ -61,18 +61,11 @@ class Pass(Finetune):
         super().__init__(setting, options)
         self.register_buffer("prototypes", torch.zeros(0, self.network.width))
         self.register_buffer("radius", torch.zeros(()))
-        self.teacher: Frozen | None = None
-        self.known = 0  # classes of earlier tasks
 
     def grow(self, task: Task) -> None:
         """Four outputs per class: one for each rotation."""
         self.network.grow(ROTATIONS * task.classes)
         self.prototypes = widened(self.prototypes, task.classes)
-
-    def begin_task(self, task: Task) -> None:
-        self.known = task.first
-        if task.index > 0:
-            self.teacher = Frozen(self.network)
 
     @classmethod
     def passes(cls, options: Any, fresh: int, classes: Sequence[int]) -> float:
@@ -106,7 +99,8 @@ class Pass(Finetune):
 
     def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:  # noqa: ARG002
         device = self.prototypes.device
-        features, labels = of_images(self.network.feature, self.setting, data.images, device), data.labels.to(device)
+        features = self.setting.outputs(self.network.feature, data.images, device)
+        labels = data.labels.to(device)
         self.prototypes[task.first :] = class_means(features, labels, task.labels)
         if task.index == 0:
             spreads = [features[labels == label].var(dim=0, correction=0).mean() for label in task.labels]

@@ -32,7 +32,7 @@ def pseudo_opinions(
     assert method.eye is not None, "which a trial needs"
     some = torch.linspace(0, len(held_out.labels) - 1, min(IMAGES, len(held_out.labels))).long()
     images, own = held_out.images[some], held_out.labels[some]
-    tokens = torch.cat([method.features(part) for part in method.normalised(images)])
+    tokens = method.setting.outputs(method.features, images, method.device)
     seen, ridge = method.eye.seen(images), method.eye.ridge
     means, seen_means = method.statistics.means, ridge.sums.float() / ridge.counts.clamp_min(1)[:, None]
     heads = method.heads(FoldedDecoder(method.network))

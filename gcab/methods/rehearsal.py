@@ -12,9 +12,8 @@ from gcab.errors import GcabError
 from gcab.methods.finetune import Finetune
 from gcab.methods.memory import Memory
 from gcab.methods.method import Loss
+from gcab.methods.modes import evaluating
 from gcab.parallel.ranks import world
-
-AT_ONCE = 500  # images
 
 
 @dataclass(frozen=True)
@@ -95,14 +94,10 @@ class Replayed(Finetune):
         """1 if the memory holds any image, else 0: a factor on the loss of draws, which are then of empty places."""
         return (self.memory.filled > 0).float()
 
-    @torch.no_grad()
     def answers(self, images: Tensor) -> Tensor:
         """Logits of uint8 images, without augmentation and in eval mode."""
-        mode, device = self.network.training, self.memory.labels.device
-        self.network.eval()
-        found = [self.network(self.setting.normalise(part.to(device))) for part in images.split(AT_ONCE)]
-        self.network.train(mode)
-        return torch.cat(found)
+        with evaluating(self.network):
+            return self.setting.outputs(self.network, images, self.memory.labels.device)
 
 
 class SharedByTasks(Replayed):

@@ -15,7 +15,7 @@ from gcab.data.perturbations import PERTURBATIONS, perturbed
 from gcab.data.tasks import Batch, Progress, Task, TaskImages
 from gcab.errors import GcabError
 from gcab.methods.card import Card, Compass
-from gcab.methods.herding import in_order, of_images
+from gcab.methods.herding import in_order
 from gcab.methods.rehearsal import Replayed, ReplayedOptions
 from gcab.methods.space import OneOf, space
 from gcab.model.encoder import initialise
@@ -92,7 +92,7 @@ class Rm(Replayed):
         """u = 1 - (most votes) / 12 over the predictions on perturbed views: (n,), on the CPU."""
         device = self.memory.labels.device
         answers = [
-            of_images(lambda part: self.network(part).argmax(dim=1), self.setting, view, device).long()
+            self.setting.outputs(lambda part: self.network(part).argmax(dim=1), view, device).long()
             for view in perturbed(images)
         ]
         votes = functional.one_hot(torch.stack(answers)).sum(dim=0)  # (n, classes)

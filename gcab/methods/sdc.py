@@ -14,12 +14,11 @@ from torch.nn import functional
 from gcab.data.tasks import Batch, Part, Progress, Setting, Task, TaskImages
 from gcab.errors import check_options
 from gcab.methods.card import Card
-from gcab.methods.distillation import softened_divergence
+from gcab.methods.distillation import Taught, softened_divergence
 from gcab.methods.finetune import Finetune
-from gcab.methods.herding import class_means, nearness, of_images, unit, widened
+from gcab.methods.herding import class_means, nearness, unit, widened
 from gcab.methods.method import cross_entropy
 from gcab.methods.space import Between, space
-from gcab.model.frozen import Frozen
 from gcab.model.heads import CosineHead
 from gcab.parallel.ranks import gathered, mean, rows, uniform, world
 
@@ -45,7 +44,7 @@ class SdcOptions:
         check_options(self, ("sigma", "scale", "temperature"), ("distillation", "regulariser", "margin"))
 
 
-class Sdc(Finetune):
+class Sdc(Taught, Finetune):
     """Predicts the class of the nearest prototype; prototypes are all it keeps of old classes."""
 
     Options: ClassVar[type[Any]] = SdcOptions
@@ -69,8 +68,6 @@ class Sdc(Finetune):
         self.network.head = CosineHead(self.network.width, options.scale)
         self.register_buffer("prototypes", torch.zeros(0, self.network.width))
         self.register_buffer("original", torch.zeros(0, self.network.width))
-        self.teacher: Frozen | None = None
-        self.known = 0  # classes of earlier tasks
 
     def grow(self, task: Task) -> None:
         if self.options.embedding == "classifier":
@@ -78,11 +75,6 @@ class Sdc(Finetune):
         self.prototypes = widened(self.prototypes, task.classes)
         if self.options.uncompensated:
             self.original = widened(self.original, task.classes)
-
-    def begin_task(self, task: Task) -> None:
-        self.known = task.first
-        if task.index > 0:
-            self.teacher = Frozen(self.network)
 
     def batch(self, batch: Batch) -> Batch:
         if self.teacher is None:
@@ -114,9 +106,9 @@ class Sdc(Finetune):
 
     def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:  # noqa: ARG002
         device = self.prototypes.device
-        now = unit(of_images(self.network.feature, self.setting, data.images, device))
+        now = unit(self.setting.outputs(self.network.feature, data.images, device))
         if self.teacher is not None:
-            before = unit(of_images(self.teacher.module.feature, self.setting, data.images, device))
+            before = unit(self.setting.outputs(self.teacher.module.feature, data.images, device))
             old = self.prototypes[: task.first]
             old.copy_(compensated(old, before, now, self.options.sigma))
         new = class_means(now, data.labels.to(device), task.labels)

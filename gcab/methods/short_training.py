@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from gcab.data.augment import Augment
 from gcab.data.tasks import OnProgress, Setting, TaskImages, ignore
+from gcab.methods.modes import learning
 from gcab.model.exact import in_double
 
 
@@ -26,7 +27,7 @@ def batches_of(
 
 
 def train_shortly(
-    learning: Sequence[nn.Parameter],
+    parameters: Sequence[nn.Parameter],
     make_optimiser: Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer],
     batches: Iterator[tuple[Tensor, Tensor]],
     loss: Callable[[Tensor, Tensor], Tensor],
@@ -34,18 +35,12 @@ def train_shortly(
     steps: int = 1,
 ) -> None:
     """Minimise a loss of images and labels over these parameters, frozen ones included."""
-    learned_before = [parameter.requires_grad for parameter in learning]
-    for parameter in learning:
-        parameter.requires_grad_(True)
-    optimiser = make_optimiser(learning)
-    with torch.enable_grad():
+    with learning(parameters), torch.enable_grad():
+        optimiser = make_optimiser(parameters)
         for number, (images, labels) in enumerate(batches):
             optimiser.zero_grad()
-            gradients = torch.autograd.grad(loss(images, labels), learning, allow_unused=True)
-            for parameter, gradient in zip(learning, gradients, strict=True):
+            gradients = torch.autograd.grad(loss(images, labels), parameters, allow_unused=True)
+            for parameter, gradient in zip(parameters, gradients, strict=True):
                 parameter.grad = gradient
             optimiser.step()
             watch((number + 1) / steps)
-    for parameter, learns in zip(learning, learned_before, strict=True):
-        parameter.grad = None
-        parameter.requires_grad_(learns)

@@ -7,7 +7,6 @@ that trains an encoder and stores no image has to beat it.
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from gcab.data.tasks import Batch, Progress, Setting, Task, TaskImages
@@ -16,8 +15,6 @@ from gcab.methods.card import Card, Compass
 from gcab.methods.method import Method
 from gcab.methods.space import NOTHING
 from gcab.model.statistics import ClassStatistics
-
-AT_ONCE = 500  # images
 
 
 @dataclass(frozen=True)
@@ -51,8 +48,7 @@ class Untrained(Method):
 
     def end_task(self, task: Task, data: TaskImages, held_out: TaskImages | None = None) -> None:  # noqa: ARG002
         device = next(self.encoder.parameters()).device
-        parts = (self.setting.normalise(part.to(device)) for part in data.images.split(AT_ONCE))
-        pooled = torch.cat([self.statistics.pool(self.features(part)) for part in parts])
+        pooled = self.setting.outputs(lambda part: self.statistics.pool(self.features(part)), data.images, device)
         self.statistics.fit(pooled, data.labels.to(device))
 
     def predict(self, images: Tensor) -> Tensor:

@@ -8,8 +8,6 @@ class c, G = Σ x xᵀ (F, F), S = Σ y xᵀ (classes, F), μ_c = S_c / n_c, Σ 
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -17,14 +15,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from gcab.errors import GcabError
+from gcab.model import leave_one_out
 from gcab.model.exact import Exact
+from gcab.model.gaussians import RAREST, System
 from gcab.model.lesson_cache import CachedInLesson
 from gcab.model.rows import drop_row
 from gcab.model.triangle import packed, unpacked
 
-PROBES = 32  # random vectors of Hutchinson's trace estimator
-RAREST = 1e-6  # prior of a class without images
-LEAST = 1e-3  # lower bound of 1 - h, with h the leverage of an image
 TELLING = 10  # mean number of images per class below which accuracy on new ones is not estimated (docs/log.md)
 
 
@@ -154,27 +151,25 @@ class ExactDiscriminant(Exact, CachedInLesson):
         self.weight.copy_(rule.shrinkage * weight.T)
         self.bias.copy_(rule.shrinkage * (rule.bias - system.mean @ weight))
 
-    def system(self) -> "System":
+    def system(self) -> System:
         """The statistics of standardised features and their Cholesky factor, cached during a lesson."""
         if self.lesson_cache is None:
             return self.factorised()
         return self.lesson_cache.solution((self.gram, self.sums, self.counts), self.factorised)
 
-    def factorised(self) -> "System":
+    def factorised(self) -> System:
         """`system` without the cache; takes most of the time of a lesson without a network."""
-        known, sums = int(self.counts.sum()), self.sums.double()
-        n = known + self.astray
-        share, mean = self.counts.double() / known, sums.sum(dim=0) / known
+        known, sums, counts = int(self.counts.sum()), self.sums.double(), self.counts.double()
+        n, mean = known + self.astray, sums.sum(dim=0) / known
         matrix = unpacked(self.gram.sum(dim=0)).div_(n).addr_(mean, mean, alpha=-known / n)
         deviation = matrix.diagonal().clamp_min(0).sqrt()
         scale = torch.where(deviation > 0, 1 / deviation.clamp_min(1e-9), 0.0)  # constant features get weight 0
-        seen = self.counts > 0
-        means = torch.where(seen[:, None], sums / self.counts.clamp_min(1)[:, None] - mean, 0.0) * scale
-        matrix.mul_(scale).mul_(scale[:, None]).addmm_((means * share[:, None]).T, means, alpha=-known / n)
+        seen = counts > 0
+        means = torch.where(seen[:, None], sums / counts.clamp_min(1)[:, None] - mean, 0.0) * scale
+        matrix.mul_(scale).mul_(scale[:, None]).addmm_((means * (counts / known)[:, None]).T, means, alpha=-known / n)
         r = ridge(self.features, n, int(seen.sum()))
         matrix.diagonal().clamp_(min=0).add_(r)
-        noise = torch.where(seen, 1 / self.counts.clamp_min(1).double(), 0.0)
-        return System(torch.linalg.cholesky(matrix), means, mean, scale, share, noise, r, n)
+        return System(torch.linalg.cholesky(matrix), means, mean, scale, counts, r, n)
 
     def expected(self, images: int = 300) -> Tensor | None:
         """Expected accuracy on new images of each class (classes,); None with too few images to estimate it."""
@@ -185,53 +180,14 @@ class ExactDiscriminant(Exact, CachedInLesson):
         """Expected share of new images of each class (rows) predicted as each (columns); None with too few images."""
         if int(self.counts.sum()) < TELLING * len(self.counts):
             return None
-        answers = self.simulated(images).argmax(dim=2)  # (classes, images)
+        answers = leave_one_out.simulated(self.system(), images).argmax(dim=2)  # (classes, images)
         return functional.one_hot(answers, len(self.counts)).double().mean(dim=1)
 
-    @torch.no_grad()
-    def simulated(self, images: int = 300) -> Tensor:
-        """Random scores of new images of each class, (classes, images, classes), drawn from the fitted Gaussians.
-
-        Training images fit too well, which is corrected as by leave-one-out: without an image of leverage h, its
-        class's scores would spread 1 / (1 - h) times as far, around a mean to which the image did not contribute.
-        """
-        system = self.system()
-        weight, bias, freedom, shrinkage = system.rule
-        centres = system.means @ weight  # (classes, classes): mean scores of each class, without b
-        spread = centres - system.r * weight.T @ weight  # weightᵀ Σ weight
-        random = torch.Generator().manual_seed(0)
-        values, vectors = torch.linalg.eigh((spread + spread.T) / 2)
-        noise = torch.randn(images, len(self.counts), generator=random, dtype=torch.float64).to(weight.device)
-        noise = (noise * values.clamp_min(0).sqrt()) @ vectors.T
-        others = system.noise / (1 - system.noise).clamp_min(0.5)  # 1 / (n_c - 1)
-        left = (1 - (1 + others) * freedom / system.n).clamp_min(LEAST)  # 1 - h, of an image of each class
-        centres = centres - torch.diag(freedom * others * (1 + others / 2) / left)
-        return shrinkage * (centres[:, None] + noise / left[:, None, None] + bias)
-
-    @torch.no_grad()
     def left_out(self, features: Tensor, labels: Tensor) -> Tensor:
-        """Leave-one-out scores (n, classes) of learned images, in closed form.
-
-        Without an image Σ is less by k d dᵀ, where d = x - μ_c and k = n_c / (n_c - 1) / n, and μ_c is less by ε d,
-        ε = 1 / (n_c - 1): products with the new Σ⁻¹ follow from the Sherman-Morrison formula.
-        """
-        system, own = self.system(), torch.arange(len(labels), device=self.device)
-        weight, bias, freedom, shrinkage = system.rule
-        counts, labels = self.counts.double(), labels.to(self.device)
+        """Leave-one-out scores (n, classes) of learned images, in closed form."""
+        system = self.system()
         x = (features.to(self.device).double() - system.mean) * system.scale
-        d = x - system.means[labels]
-        epsilon = 1 / (counts[labels] - 1).clamp_min(0.5)
-        k = (1 + epsilon) / system.n
-        among, dd = d @ weight, system.squared(d)  # μᵀΣ⁻¹d, dᵀΣ⁻¹d
-        mine = among[own, labels]
-        across = dd + mine  # xᵀΣ⁻¹d
-        a = k / (1 - k * dd).clamp_min(LEAST)
-        scores = x @ weight + bias + a[:, None] * among * (across[:, None] - among / 2)
-        grown = epsilon * (1 + a * dd)  # what ε d changes, in units of products with Σ⁻¹
-        scores[own, labels] += grown * (mine - across - epsilon * dd / 2)
-        noise = 1 / (counts[labels] - 1).clamp_min(0.5) - system.noise[labels]
-        scores[own, labels] += freedom * noise / 2 + torch.log1p(-1 / counts[labels]).clamp_min(math.log(RAREST))
-        return (shrinkage * scores).float()
+        return leave_one_out.left_out(system, x, labels.to(self.device)).float()
 
     def nbytes(self) -> int:
         return sum(buffer.nbytes for buffer in self.buffers())
@@ -244,51 +200,6 @@ class ExactDiscriminant(Exact, CachedInLesson):
         if f"{prefix}strays" in state_dict:
             self.strays = self.counts.new_zeros(1)
         super()._load_from_state_dict(state_dict, prefix, *arguments)
-
-
-@dataclass(frozen=True)
-class System:
-    """Gaussian classes of standardised features with a shared covariance."""
-
-    factor: Tensor  # Cholesky factor of Σ + r
-    means: Tensor  # (classes, F): μ_c, standardised
-    mean: Tensor  # (F,): of the raw features
-    scale: Tensor  # (F,): 1 / deviation of the raw features
-    share: Tensor  # (classes,): of all images, the class prior
-    noise: Tensor  # (classes,): 1 / n_c, the variance of a mean in units of Σ
-    r: float  # ridge
-    n: int  # images that Σ is of
-
-    @cached_property
-    def rule(self) -> "Rule":
-        """The linear classifier; the noise of a mean adds `freedom` / n_c to μ_cᵀ (Σ + r)⁻¹ μ_c, subtracted here."""
-        weight, freedom = self.solve(self.means.T), self.freedom()
-        squares = (self.means.T * weight).sum(dim=0) - freedom * self.noise
-        bias = self.share.clamp_min(RAREST).log() - squares / 2
-        return Rule(weight, bias, freedom, max(1 - (freedom + 1) / self.n, LEAST))
-
-    def freedom(self) -> float:
-        """tr (Σ + r)⁻¹ Σ, the ridge's effective degrees of freedom, by Hutchinson's estimator."""
-        random = torch.Generator().manual_seed(0)
-        signs = torch.randint(2, (len(self.scale), PROBES), generator=random).double().mul_(2).sub_(1)
-        signs = signs.to(self.scale.device) * (self.scale > 0)[:, None]
-        return float((signs.square().sum() - self.r * (signs * self.solve(signs)).sum()) / PROBES)
-
-    def solve(self, right: Tensor) -> Tensor:
-        return torch.cholesky_solve(right, self.factor)
-
-    def squared(self, rows: Tensor) -> Tensor:
-        """dᵀ (Σ + r)⁻¹ d of each row d."""
-        return torch.linalg.solve_triangular(self.factor, rows.T, upper=False).square().sum(dim=0)
-
-
-class Rule(NamedTuple):
-    """A linear classifier of standardised features: scores are shrinkage · (xᵀ `weight` + `bias`)."""
-
-    weight: Tensor  # (Σ + r)⁻¹ μ, (F, classes)
-    bias: Tensor  # (classes,)
-    freedom: float  # effective degrees of freedom
-    shrinkage: float  # 1 - h, with h the mean leverage of an image: shrinks scores by what images add to their own
 
 
 def ridge(features: int, images: int, classes: int) -> float:

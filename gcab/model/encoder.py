@@ -287,6 +287,14 @@ class Encoder(nn.Module):
             yield block.norm_mlp
 
 
+def resized_position(position: Tensor, grid: tuple[int, int]) -> Tensor:
+    """A position embedding (1, rows, columns, D) resampled to another grid, bicubic: (1, N, D)."""
+    if position.shape[1:3] == grid:
+        return position.flatten(1, 2)
+    field = position.permute(0, 3, 1, 2).float()  # (1, D, rows, columns)
+    return functional.interpolate(field, grid, mode="bicubic", align_corners=False).flatten(2).transpose(1, 2)
+
+
 def initialise(module: nn.Module) -> None:
     """Truncated normal weights and zero biases for every linear layer, as vision transformers use."""
     for layer in module.modules():

@@ -56,9 +56,14 @@ class Referee(nn.Module):
                 self.weights[index] = SHARES[name] * inverse_temperature(told, labels[own] - judged)
         self.let_one_answer()
 
+    @property
+    def of_network(self) -> Tensor:
+        """Mask of the network's opinions: all but the eye's."""
+        return torch.tensor([name != EYE for name in self.opinions], device=self.weights.device)
+
     def trust_eye(self) -> None:
         """Set all weights but the eye's to zero."""
-        self.weights.mul_(self.weights.new_tensor([float(name == EYE) for name in self.opinions]))
+        self.weights[self.of_network] = 0.0
         self.let_one_answer()
 
     def let_one_answer(self) -> None:
@@ -74,15 +79,14 @@ class Referee(nn.Module):
         equally good factors the smallest is taken.
         """
         weights, labels = self.weights.clone(), labels.to(self.weights.device)
-        network = torch.tensor([name != EYE for name in self.opinions], device=weights.device)
         each, right = 1 / labels.cpu().bincount()[labels.cpu()].double(), list[Tensor]()  # on the CPU: float64
         for factor in FACTORS:
-            self.weights.copy_(torch.where(network, factor * weights, weights))
+            self.weights.copy_(torch.where(self.of_network, factor * weights, weights))
             right.append((self(opinions).argmax(dim=1) == labels).cpu() * each)
         gains = [now - right[0] for now in right]
         sure = [float(gain.sum()) if gain.sum() >= SURE * gain.square().sum().sqrt() else 0.0 for gain in gains]
         best = FACTORS[sure.index(max(sure))]
-        self.weights.copy_(torch.where(network, best * weights, weights))
+        self.weights.copy_(torch.where(self.of_network, best * weights, weights))
         self.let_one_answer()
         return best
 

@@ -17,10 +17,9 @@ import safetensors.torch
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
-from torch.nn import functional
 
 from gcab.errors import GcabError
-from gcab.model.encoder import EncoderConfig
+from gcab.model.encoder import EncoderConfig, resized_position
 from gcab.pretrained.description import Channels, Description, PretrainedWeights
 from gcab.pretrained.licence import licence_in
 from gcab.pretrained.preprocessing import CLIP, HALVES, IMAGENET, Preprocessing, find_preprocessing, read_json
@@ -268,7 +267,8 @@ def convert(source: Source, shape: VisionShape, config: Mapping[str, Any], crop:
     if registers(config):
         prefix.append(source("embeddings.register_tokens").reshape(1, -1, shape.width))
     found["prefix"] = torch.cat(prefix, dim=1)
-    found["position"] = at_grid(position[:, with_position:], config["image_size"] // shape.patch, crop // shape.patch)
+    trained, side = config["image_size"] // shape.patch, crop // shape.patch
+    found["position"] = resized_position(position[:, with_position:].unflatten(1, (trained, trained)), (side, side))
     put("patches", *source.linear(names.patches))
     if names.pre_norm:
         put("pre_norm", *source.linear(names.pre_norm))
@@ -287,11 +287,3 @@ def convert(source: Source, shape: VisionShape, config: Mapping[str, Any], crop:
                 weight, bias = weight * scale[:, None], bias * scale
             put(place + ("attention.output", "second")[branch], weight, bias)
     return found
-
-
-def at_grid(position: Tensor, trained: int, side: int) -> Tensor:
-    """The position embedding (1, N, D) resampled to another grid, bicubic as in DINOv2."""
-    if trained == side:
-        return position
-    field = position.transpose(1, 2).unflatten(2, (trained, trained))
-    return functional.interpolate(field, (side, side), mode="bicubic", align_corners=False).flatten(2).transpose(1, 2)

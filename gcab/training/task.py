@@ -5,7 +5,7 @@ from typing import Any
 
 from gcab.data.tasks import OnProgress, Task, TaskImages, ignore
 from gcab.methods.method import grow
-from gcab.training.trainer import Epoch, Halfway, Trainer, finish
+from gcab.training.trainer import Epoch, HalfwayTask, Trainer, finish
 
 
 class TaskTraining:
@@ -14,7 +14,7 @@ class TaskTraining:
     def __init__(self, trainer: Trainer, task: Task, train: TaskImages, held_out: TaskImages | None) -> None:
         self.trainer, self.method = trainer, trainer.method
         self.task, self.train, self.held_out = task, train, held_out
-        self.halfway: Halfway | None = None
+        self.halfway: HalfwayTask | None = None
 
     def begin(self) -> None:
         """Let the method grow; also before `resume`, which needs the method in the shape of this task."""
@@ -30,7 +30,7 @@ class TaskTraining:
     def resume(self, epochs: int, state: dict[str, Any]) -> None:
         """Restore the state of a checkpoint after so many epochs."""
         self.method.load_state_dict(state["method"], strict=True)
-        self.halfway = Halfway(epochs, state["optimiser"])
+        self.halfway = HalfwayTask(epochs, state["optimiser"])
 
     def run(self, after_epoch: Callable[[Epoch], bool | None]) -> None:
         """Train the remaining epochs; the callback stops early by returning true."""

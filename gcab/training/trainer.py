@@ -37,7 +37,7 @@ class Epoch:
 
 
 @dataclass(frozen=True)
-class Halfway:
+class HalfwayTask:
     """The state of a task's training after some of its epochs, restored from a checkpoint."""
 
     epochs: int
@@ -70,7 +70,11 @@ class Trainer:
         self.optimiser: torch.optim.Optimizer | None = None
 
     def fit(
-        self, task: Task, data: TaskImages, after_epoch: Callable[[Epoch], bool | None], halfway: Halfway | None = None
+        self,
+        task: Task,
+        data: TaskImages,
+        after_epoch: Callable[[Epoch], bool | None],
+        halfway: HalfwayTask | None = None,
     ) -> None:
         """Train a task's remaining epochs; the callback `after_epoch` stops it early by returning true."""
         if not self.method.trains:

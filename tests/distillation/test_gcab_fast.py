@@ -44,9 +44,9 @@ from gcab.methods.gcab_fast import (
     cut_and_mirrored,
     distill,
     fast_options,
-    join,
-    merge,
     start_head,
+    start_one_pass,
+    start_student,
 )
 from gcab.methods.method import state_bytes
 from gcab.methods.one_pass import Halfway, Imitation
@@ -150,7 +150,7 @@ def test_recorded_steps_teach_what_plain_ones_teach(monkeypatch: pytest.MonkeyPa
     on_gpu = copy.deepcopy(teacher("extended")).cuda()
     images, chosen = images_of(TASKS[-1]).images, fast_options(on_gpu.options, capacity=0.8, distillation_steps=50)
     recorded = distill(on_gpu, images, chosen, seed=1).cpu()
-    monkeypatch.setattr(one_pass, "recorded", lambda step, *_: step)
+    monkeypatch.setattr(one_pass, "recorded_step", lambda step, *_: step)
     plain = distill(on_gpu, images, chosen, seed=1).cpu()
     assert torch.allclose(of_passes(recorded, some_pixels()), of_passes(plain, some_pixels()), atol=1e-2)
     assert not torch.allclose(
@@ -170,7 +170,7 @@ def test_recording_tries_steps_and_takes_them_back(monkeypatch: pytest.MonkeyPat
     master, images = teacher("extended"), images_of(TASKS[-1]).images
     chosen = fast_options(master.options, capacity=0.8, distillation_steps=1)
     plain = distill(master, images, chosen, seed=1)
-    monkeypatch.setattr(one_pass, "recorded", tried)
+    monkeypatch.setattr(one_pass, "recorded_step", tried)
     assert same(snapshot(distill(master, images, chosen, seed=1)), snapshot(plain))
 
 
@@ -188,7 +188,7 @@ def test_a_student_goes_on_where_it_stopped(profile: str, monkeypatch: pytest.Mo
     assert [halfway.steps for halfway in seen] == [*range(1, 13)]
     for halfway in (seen[0], seen[6], seen[-1]):
         assert same(snapshot(distill(master, images, chosen, 1, halfway=halfway)), alone)
-    monkeypatch.setattr(one_pass, "recorded", tried)
+    monkeypatch.setattr(one_pass, "recorded_step", tried)
     assert same(snapshot(distill(master, images, chosen, 1, halfway=seen[5])), alone)
 
 
@@ -214,7 +214,7 @@ def test_the_head_starts_as_all_heads_side_by_side() -> None:
     feature = torch.randn(5, WIDTH)
     apart = torch.cat([head(feature) for head in network.heads], dim=1)
     decoder = FoldedDecoder(network)
-    merge(network)
+    start_one_pass(network)
     with torch.no_grad():
         start_head(cast(Head, network.heads[0]).linear, decoder)
     assert torch.allclose(network.heads[0](feature), apart, atol=1e-5)
@@ -225,7 +225,7 @@ def test_the_token_starts_as_the_newest(profile: str) -> None:
     network = copy.deepcopy(teacher(profile).network)
     tokens = [token.detach().clone() for token in network.tokens]
     assert len(tokens) == (1 if profile == "paper" else len(TASKS))
-    join(network, FoldedDecoder(network), 0.8)
+    start_student(network, FoldedDecoder(network), 0.8)
     assert torch.equal(network.tokens[0], tokens[-1])
     assert not any(torch.equal(network.tokens[0], token) for token in tokens[:-1])
 
@@ -361,7 +361,7 @@ def test_another_task_is_learned_after_distillation(capacity: float) -> None:
     held_out = [images_of(task, count=40, seed=6) for task in (*TASKS, NEXT)]
     learn(fast, NEXT, epochs=20)
     assert fast.network.classes == [9]
-    assert fast.tasks == [2, 3, 2, 2]
+    assert fast.task_sizes == [2, 3, 2, 2]
     assert fast.capacity()["input"] == pytest.approx(capacity)
 
     def accuracy(data: list[int]) -> float:
@@ -424,7 +424,7 @@ def test_it_never_has_more_than_two_passes() -> None:
 def test_distilled_once_more_with_another_capacity() -> None:
     fast = student(capacity=0.8)
     smaller = distill(fast, images_of(TASKS[-1]).images, fast_options(fast.options, capacity=0.4), seed=1)
-    assert smaller.tasks == fast.tasks == [2, 3, 2]
+    assert smaller.task_sizes == fast.task_sizes == [2, 3, 2]
     assert smaller.capacity()["input"] == pytest.approx(0.4)
 
 
@@ -554,7 +554,7 @@ def test_where_there_is_no_terminal_progress_is_lines(monkeypatch: pytest.Monkey
 def test_many_images_get_fewer_views(monkeypatch: pytest.MonkeyPatch) -> None:
     method, images = teacher("extended"), images_of(TASKS[-1]).images
     fast = GcabFast(SETTING, fast_options(method.options, views=4))
-    fast.network, fast.tasks = method.network, [2, 3, 2]
+    fast.network, fast.task_sizes = method.network, [2, 3, 2]
     decoder, of_one_view = FoldedDecoder(method.network), len(images) * 4 * WIDTH * 4
     for room, views in ((10 * of_one_view, 4), (3 * of_one_view, 3), (1, 1)):
         monkeypatch.setattr(gcab_fast, "LARGEST_CACHE", room)
@@ -590,7 +590,7 @@ def test_the_papers_network_costs_at_most_five_per_cent_more_than_its_encoder(pr
             method = GcabFast(setting, replace(config.options, eye=eye))
             for index in range(10):
                 method.grow(Task(index, 10 * index, tuple(map(str, range(10)))))
-            merge(method.network)
+            start_one_pass(method.network)
         encoder, costs[eye] = count_macs(method.eval(), 32)
     assert encoder > 5e8
     assert encoder < costs[0] < 1.05 * encoder

@@ -9,7 +9,7 @@ import torch
 from gcab.config import resolve
 from gcab.data.tasks import Task, TaskImages
 from gcab.errors import GcabError
-from gcab.fast.inference import LARGEST, Recorded, fast_predictor
+from gcab.fast.inference import LARGEST, RecordedPredictor, fast_predictor
 from gcab.methods.gcab import Gcab
 from gcab.methods.method import Method, grow
 from gcab.profiles import PROFILES
@@ -45,7 +45,7 @@ def error(found: torch.Tensor, expected: torch.Tensor) -> float:
 def test_fast_predictions_are_those_of_predict(name: str, profile: str, device: str) -> None:
     method = learned(name, profile, device)
     exact, low = fast_predictor(method), fast_predictor(method, bfloat16=True)
-    assert isinstance(exact, Recorded) == (device == "cuda")
+    assert isinstance(exact, RecordedPredictor) == (device == "cuda")
     for count in (1, 3, 16):
         images = torch.randn(count, 3, 8, 8, generator=torch.Generator().manual_seed(count)).to(device)
         with torch.inference_mode():
@@ -63,13 +63,13 @@ def test_the_device_is_that_of_the_weights_whatever_settings_a_network_keeps(nam
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", ["gcab", "eye", "finetune"])
 def test_predictions_are_recorded_on_a_gpu_alone(name: str, device: str) -> None:
-    assert isinstance(fast_predictor(learned(name, "extended", device)), Recorded) == (device == "cuda")
+    assert isinstance(fast_predictor(learned(name, "extended", device)), RecordedPredictor) == (device == "cuda")
 
 
 def test_predictions_that_cannot_be_recorded_are_made_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     method = learned("finetune", "official", "cpu")
     images = torch.randn(3, 3, 8, 8, generator=torch.Generator().manual_seed(1))
-    recorded = Recorded(method.predict, method, bfloat16=False, compile_blocks=False)
+    recorded = RecordedPredictor(method.predict, method, bfloat16=False, compile_blocks=False)
 
     def fail(held: torch.Tensor) -> None:
         raise RuntimeError(f"no room for {len(held)} images")

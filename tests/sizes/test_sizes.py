@@ -10,8 +10,8 @@ from torch.nn import functional
 from gcab.classifier.presets import first_config
 from gcab.config import from_dict, resolve, to_dict
 from gcab.errors import GcabError
-from gcab.fast.encoders import make_encoder, resized_patches, resized_position
-from gcab.model.encoder import Encoder, EncoderConfig, GatedPositionalSelfAttention
+from gcab.fast.encoders import make_encoder, resized_patches
+from gcab.model.encoder import Encoder, EncoderConfig, GatedPositionalSelfAttention, resized_position
 from gcab.runs.assemble import build_method
 from gcab.sizes import Size, sides
 

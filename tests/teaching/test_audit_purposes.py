@@ -10,7 +10,7 @@ from helpers.settings import FEW_TOKENS, tiny
 from gcab.classifier.audit import UNKNOWN, belongs, purpose, stored_images
 from gcab.config import resolve
 from gcab.data.tasks import Task, TaskImages
-from gcab.methods.gcab_fast import GcabFast, merge
+from gcab.methods.gcab_fast import GcabFast, start_one_pass
 from gcab.methods.method import Method, grow
 from gcab.methods.registry import methods
 from gcab.runs.assemble import build_method
@@ -52,7 +52,7 @@ def test_a_pass_for_all_tasks_is_called_so() -> None:
     method = grown("gcab-fast")
     assert purpose(method, "network.heads.1.linear.weight") == "classifier of the classes of task 2"
     assert isinstance(method, GcabFast)
-    merge(method.network)  # as the end of the second task does
+    start_one_pass(method.network)  # as the end of the second task does
     assert purpose(method, "network.heads.0.linear.weight") == "classifier of the classes of all tasks"
 
 

@@ -18,7 +18,7 @@ from gcab.methods.gradients import Gradients
 from gcab.methods.method import grow
 from gcab.parallel.devices import suitable_threads
 from gcab.training.schedule import TrainingConfig, make_optimiser
-from gcab.training.trainer import Epoch, Halfway, Trainer, finish, require_finite
+from gcab.training.trainer import Epoch, HalfwayTask, Trainer, finish, require_finite
 
 CPU = torch.device("cpu")
 FIRST, TASK = Task(0, 0, ("a", "b")), Task(1, 2, ("c", "d"))
@@ -35,7 +35,7 @@ def trained(
     method: CountingMethod,
     config: TrainingConfig = CONFIG,
     seed: int = 1,
-    halfway: Halfway | None = None,
+    halfway: HalfwayTask | None = None,
     task: Task = TASK,
 ) -> tuple[Trainer, list[Epoch]]:
     trainer = Trainer(method, config, Augment(PLAIN, SETTING.mean, SETTING.std), CPU, seed)
@@ -201,7 +201,7 @@ def test_orders_differ_between_epochs_tasks_and_seeds_and_nothing_else_does() ->
     assert runs[0][:2] != runs[0][2:]
 
 
-def draws(task: Task, seed: int, halfway: Halfway | None = None) -> list[tuple[float, float]]:
+def draws(task: Task, seed: int, halfway: HalfwayTask | None = None) -> list[tuple[float, float]]:
     """A random number for the images and one for the method (drop-path) in each of two steps of two epochs."""
     of_images, of_method = list[float](), list[float]()
 
@@ -232,7 +232,7 @@ def test_a_place_in_a_run_draws_the_same_numbers_again() -> None:
     whole = draws(TASK, 1)
     assert draws(TASK, 1) == whole
     fresh = make_optimiser(CONFIG, CountingMethod().parameters()).state_dict()
-    assert draws(TASK, 1, Halfway(1, fresh)) == whole[2:]
+    assert draws(TASK, 1, HalfwayTask(1, fresh)) == whole[2:]
 
 
 def test_training_leaves_the_global_random_state_alone() -> None:
@@ -261,7 +261,7 @@ def test_the_second_half_after_a_pause_is_the_same(optimiser: str) -> None:
     second = CountingMethod()
     with torch.no_grad():
         second.weight.copy_(weight)
-    _, rest = trained(second, config, halfway=Halfway(1, state))
+    _, rest = trained(second, config, halfway=HalfwayTask(1, state))
     assert [(epoch.number, epoch.losses, epoch.lr) for epoch in rest] == [
         (epoch.number, epoch.losses, epoch.lr) for epoch in epochs[1:]
     ]
