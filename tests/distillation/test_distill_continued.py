@@ -201,6 +201,15 @@ def test_one_of_other_images_is_refused_for_a_run_too(
     assert [entry.name for entry in run.iterdir() if entry.name.startswith(".")] == []
 
 
+def test_a_run_with_one_tells_of_it(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Path(shutil.copytree(world / "run", tmp_path / "run"))
+    assert "waits to be continued" not in succeeds(capsys, "info", run)
+    stopped(("distill", run, *QUICK), 3)
+    assert succeeds(capsys, "info", run).endswith(
+        "a distillation is under way, or waits to be continued: 5, 6, 7, 8, 9 (after step 3)\n"
+    )
+
+
 def test_one_without_a_step_behind_it_is_nothing_to_lose(
     model: Path, world: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
