@@ -14,7 +14,7 @@ from gcab.classifier.presets import ENCODERS
 from gcab.config import RunConfig
 from gcab.errors import GcabError
 from gcab.runs.assemble import pretrained_encoder
-from gcab.runs.model import beside, read_description
+from gcab.runs.model import hidden_sibling, read_description
 
 
 def overview(path: str | Path) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def folder_bytes(folder: Path) -> int:
 def interrupted(folder: ModelFolder) -> dict[str, Any] | None:
     """A lesson or a distillation under way, or waiting to be continued: its classes, and how far it is."""
     run = folder.path.parent if folder.is_run else None
-    for place in [folder] if run is None else map(ModelFolder, sorted(run.glob(beside(run / "fast-*", "work").name))):
+    for place in [folder] if run is None else map(ModelFolder, sorted(run.glob(hidden_sibling(run / "fast-*", "work").name))):
         with suppress(GcabError):
             if (position := place.waiting()) is not None:
                 kind = kind_of(position)
