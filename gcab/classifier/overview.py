@@ -82,7 +82,10 @@ def folder_bytes(folder: Path) -> int:
 def interrupted(folder: ModelFolder) -> dict[str, Any] | None:
     """A lesson or a distillation under way, or waiting to be continued: its classes, and how far it is."""
     run = folder.path.parent if folder.is_run else None
-    for place in [folder] if run is None else map(ModelFolder, sorted(run.glob(hidden_sibling(run / "fast-*", "work").name))):
+    places = (
+        [folder] if run is None else map(ModelFolder, sorted(run.glob(hidden_sibling(run / "fast-*", "work").name)))
+    )
+    for place in places:
         with suppress(GcabError):
             if (position := place.waiting()) is not None:
                 kind = kind_of(position)
