@@ -93,8 +93,9 @@ def resolve(
     if fixed := sorted(SCENARIO_KEYS & set(changes or {})):
         raise GcabError(f"{fixed[0]} cannot be changed, it follows from the scenario: give another than {scenario}.")
     config = RunConfig(method=method, profile=profile, seed=seed, options=kind.Options())
-    layers = (PROFILES[profile], kind.profiles.get(profile, {}), scenario_preset(scenario), changes or {})
-    for layer in layers:
+    has = {key for key, _, _ in leaves(config)}
+    preset = {key: value for key, value in scenario_preset(scenario).items() if key in has}
+    for layer in (PROFILES[profile], kind.profiles.get(profile, {}), preset, changes or {}):
         config = override(config, layer)
     config.check()
     return with_pretrained(config)

@@ -11,6 +11,7 @@ from gcab.sizes import Size
 Colour = tuple[float, float, float]
 IMAGENET_MEAN: Colour = (0.485, 0.456, 0.406)
 IMAGENET_STD: Colour = (0.229, 0.224, 0.225)
+SHARP_EYE = {"options.eye_side": 64, "options.side": 64}  # for images of 64 pixels or more
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,6 @@ class Dataset:
     load: Callable[[Path | None, Split, Size], ImageSet]
     tasks: tuple[int, ...] = ()  # numbers of tasks that are usual
     order: tuple[int, ...] | None = None  # the authors' class order, where it is known
-    preset: Mapping[str, Any] = field(default_factory=dict)  # settings that suit it, by dotted key
+    preset: Mapping[str, Any] = field(default_factory=dict)  # by dotted key; options hold for methods that have them
     needs: str = ""  # what `--data DIR` has to hold
     address: str = ""  # where to get it

@@ -10,7 +10,7 @@ import torch
 
 from gcab.data.archive import LeftOut, existing_folder, image_files, listed, text_lines
 from gcab.data.cache import decoded, fingerprint, stamps
-from gcab.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset
+from gcab.data.dataset import IMAGENET_MEAN, IMAGENET_STD, SHARP_EYE, Dataset
 from gcab.data.images import ImageSet, Split
 from gcab.errors import GcabError
 from gcab.sizes import Size, size_name
@@ -75,5 +75,5 @@ DATASET = Dataset(
     load=load,
     tasks=(10,),
     order=ORDER,
-    preset={"scenario.order": "paper", "encoder.patch": 16},
+    preset={"scenario.order": "paper", "encoder.patch": 16, **SHARP_EYE},
 )

@@ -157,7 +157,14 @@ def test_a_lesson_of_larger_photos_is_seen_sharper(size: int, side: int) -> None
     assert first_config("gcab", "tiny", "plain", None, 1, {}, size).options.eye_side == side
     assert first_config("eye", "tiny", "plain", None, 1, {}, size).options.side == side
     assert first_config("eye", "tiny", "plain", None, 1, {"options.side": 32}, size).options.side == 32
-    assert resolve("tiny-imagenet/10", "gcab").options.eye_side == 32, "as runs always were"
+
+
+@pytest.mark.parametrize(("scenario", "side"), [("cifar100/10", 32), ("tiny-imagenet/10", 64), ("imagenet100/10", 64)])
+def test_a_data_set_of_larger_images_is_seen_sharper(scenario: str, side: int) -> None:
+    assert resolve(scenario, "gcab").options.eye_side == side
+    assert resolve(scenario, "eye").options.side == side
+    assert resolve(scenario, "eye", changes={"options.side": 32}).options.side == 32
+    assert not hasattr(resolve(scenario, "finetune").options, "side")
 
 
 def smooth(rows: int, columns: int) -> Tensor:
