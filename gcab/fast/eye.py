@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from gcab.fast.fused_attention import HAS_TRITON
-from gcab.model.eye import CELLS, FLAT, PER_FILTER, SHARES, SIDE, STEPS, THRESHOLD, Eye
+from gcab.model.eye import CELLS, FLAT, PER_FILTER, SHARES, SIDE, STEPS, THRESHOLD, Eye, pooling_window
 
 PLACES, FILTERS, PIXELS = 64, 256, 256  # tile sizes of a program, the fastest of those tried
 FEW = 64  # filters of a program for small batches, so that there are enough programs to fill the GPU
@@ -41,8 +41,7 @@ class FastEye(Eye):
     def looked(self, images: Tensor, size: int, exact: bool) -> Tensor:
         kernels, factors = getattr(self, f"looks{size}"), getattr(self, f"factors{size}")
         sums = eye_answers(images.to(torch.uint8), kernels, factors, size, exact)
-        places = images.shape[-1] - size + 1
-        window = places - places // CELLS * (CELLS - 1)
+        window = pooling_window(images.shape[-1] - size + 1)
         return sums * (1 / (STEPS * window**2))
 
 

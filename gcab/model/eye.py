@@ -38,7 +38,7 @@ LEVELS = 128  # quantisation levels of a feature from 0 to 1
 PER_FILTER = SIGNS * CELLS**2
 SHARES = {6: 2, 4: 1, 9: 1}  # patch size -> its share of the filters
 MULTIPLE = PER_FILTER * sum(SHARES.values())
-CHUNK = 10  # images of 32 pixels per chunk on a CPU: more do not fit its cache
+CHUNK = 3  # images of 32 pixels per chunk on a CPU: more do not fit its cache
 SUMMED = 500  # images per matrix product of G
 
 
@@ -105,6 +105,8 @@ class Eye(Exact, CachedInLesson, FeatureExtractor):
         for size, share in SHARES.items():
             for name, values in filters()[size]._asdict().items():
                 chosen = values[: share * features // MULTIPLE].to(torch.get_default_device(), copy=True)
+                if name == "kernels":
+                    chosen = chosen.contiguous(memory_format=torch.channels_last)
                 self.register_buffer(f"{name}{size}", chosen, persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -134,17 +136,27 @@ class Eye(Exact, CachedInLesson, FeatureExtractor):
         """`answers` for one orientation of the images: (B, 8 K)."""
         kernels, scales = getattr(self, f"kernels{size}"), getattr(self, f"scales{size}")
         # Sums of products of integers, below 2²⁴: rounding makes them exact whatever the order or method of summation.
-        products = functional.conv2d(images, kernels).round_()
+        products = functional.conv2d(images.contiguous(memory_format=torch.channels_last), kernels).round_()
         z = products.div_(deviation(images, size)).mul_(STEPS * scales[:, None, None])  # in steps
-        stride = z.shape[-1] // CELLS
-        window = z.shape[-1] - stride * (CELLS - 1)
-        cells = [slice(cell * stride, cell * stride + window) for cell in range(CELLS)]
-        sums, faint = [], THRESHOLD * STEPS
-        for above in (z - faint, -faint - z):
-            strength = above.relu_().round_()
-            parts = [strength[:, :, down, across].sum(dim=(2, 3)) for down in cells for across in cells]
-            sums.append(torch.stack(parts, dim=2))  # (B, K, CELLS²)
-        return torch.cat(sums, dim=1).flatten(1) * (1 / (STEPS * window**2))  # a GPU would divide less exactly
+        strength = functional.softshrink(z, THRESHOLD * STEPS).round_()
+        difference = cell_sums(strength)  # of the two signs; their sum follows, and from both each
+        total = cell_sums(strength.abs_())
+        signs = torch.cat([total + difference, total - difference], dim=1).flatten(1)
+        window = pooling_window(z.shape[-1])
+        return signs * (1 / (2 * STEPS * window**2))  # a GPU would divide less exactly
+
+
+def pooling_window(places: int) -> int:
+    """Places along the side of a cell; cells share the middle one where the number of all is odd."""
+    return places - places // CELLS * (CELLS - 1)
+
+
+def cell_sums(values: Tensor) -> Tensor:
+    """Integers (B, K, places, places) summed over each cell: (B, K, CELLS²), exact as they stay below 2²²."""
+    places = values.shape[-1]
+    window = pooling_window(places)
+    means = functional.avg_pool2d(values, window, places // CELLS)
+    return (means * window**2).round().flatten(2)
 
 
 def in_full_precision(device: torch.device) -> AbstractContextManager[Any]:
