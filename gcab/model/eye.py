@@ -40,6 +40,7 @@ SHARES = {6: 2, 4: 1, 9: 1}  # patch size -> its share of the filters
 MULTIPLE = PER_FILTER * sum(SHARES.values())
 CHUNK = 3  # images of 32 pixels per chunk on a CPU: more do not fit its cache
 SUMMED = 500  # images per matrix product of G
+BLOCK = 1024  # rows of G per matrix product
 
 
 OnProgress = Callable[[float], None]  # progress callback: gets the share of the work that is done
@@ -280,12 +281,21 @@ def summed(classifier: EyeClassifier, images: Tensor, labels: Tensor, watch: OnP
     groups = apart if ridge.per_class else [torch.ones_like(labels, dtype=torch.bool)]
     sums, grams, done = torch.zeros(classes, size, dtype=torch.float64, device=device), [], 0
     for group in groups:
-        gram = torch.zeros(size, size, dtype=torch.float64, device=device)  # whole numbers below 2⁵³: exact
+        gram = torch.zeros(size, size, dtype=torch.float64, device=device)  # integers below 2⁵³: exact
         for some, theirs in zip(images[group].split(at_once), labels[group].split(at_once), strict=True):
-            x = classifier.seen(some).double()
-            gram.addmm_(x.T, x)
-            sums.index_add_(0, theirs.to(device), x)
+            x = classifier.seen(some)
+            add_products(gram, x)
+            sums.index_add_(0, theirs.to(device), x.double())
             done += len(some)
             watch(done / len(images))
         grams.append(packed(gram).long())
     return Sums(torch.stack(grams), sums.long(), torch.bincount(labels, minlength=classes))
+
+
+def add_products(gram: Tensor, x: Tensor) -> None:
+    """Add xᵀ x of integers x (n, F) to the lower triangle, exactly: in float32 where no sum can come near 2²⁴."""
+    if x.square().sum(dim=0).max() > 2**23:  # which bounds the sum of any two features' products
+        x = x.double()
+    for start in range(0, x.shape[1], BLOCK):
+        end = start + BLOCK
+        gram[start:end, :end] += x[:, start:end].T @ x[:, :end]

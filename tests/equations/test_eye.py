@@ -12,6 +12,7 @@ from gcab.errors import GcabError
 from gcab.model.discriminant import ExactDiscriminant, Sums
 from gcab.model.discriminant import ridge as ridge_for
 from gcab.model.eye import (
+    BLOCK,
     CELLS,
     FLAT,
     LEVELS,
@@ -23,6 +24,7 @@ from gcab.model.eye import (
     VERSION,
     Eye,
     EyeClassifier,
+    add_products,
     features_for,
     filters,
 )
@@ -171,6 +173,14 @@ def test_what_is_learned_is_the_same_in_any_order_and_any_parts(per_class: bool)
     whole = taught(images, LABELS, [torch.arange(30)], per_class)
     for parts in ([shuffled], shuffled.split(7), torch.arange(30).split(1)[::-1]):
         assert same(taught(images, LABELS, parts, per_class).ridge, whole.ridge)
+
+
+@pytest.mark.parametrize("largest", [127, 2**13])  # sums that float32 holds, and sums that it does not
+def test_products_are_exact_whatever_their_size(largest: int) -> None:
+    x = torch.randint(-largest, largest + 1, (50, BLOCK + 3), generator=torch.Generator().manual_seed(1))
+    gram = torch.ones(BLOCK + 3, BLOCK + 3, dtype=torch.float64)
+    add_products(gram, x.float())
+    assert torch.equal(gram.tril().long(), (x.T @ x + 1).tril())
 
 
 def test_sums_are_those_of_the_features() -> None:
