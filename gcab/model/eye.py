@@ -39,6 +39,7 @@ PER_FILTER = SIGNS * CELLS**2
 SHARES = {6: 2, 4: 1, 9: 1}  # patch size -> its share of the filters
 MULTIPLE = PER_FILTER * sum(SHARES.values())
 CHUNK = 3  # images of 32 pixels per chunk on a CPU: more do not fit its cache
+FILTERS = 128  # at once, for the same reason
 SUMMED = 500  # images per matrix product of G
 BLOCK = 1024  # rows of G per matrix product
 
@@ -135,16 +136,23 @@ class Eye(Exact, CachedInLesson, FeatureExtractor):
 
     def look(self, images: Tensor, size: int) -> Tensor:
         """`answers` for one orientation of the images: (B, 8 K)."""
-        kernels, scales = getattr(self, f"kernels{size}"), getattr(self, f"scales{size}")
-        # Sums of products of integers, below 2²⁴: rounding makes them exact whatever the order or method of summation.
-        products = functional.conv2d(images.contiguous(memory_format=torch.channels_last), kernels).round_()
-        z = products.div_(deviation(images, size)).mul_(STEPS * scales[:, None, None])  # in steps
-        strength = functional.softshrink(z, THRESHOLD * STEPS).round_()
-        difference = cell_sums(strength)  # of the two signs; their sum follows, and from both each
-        total = cell_sums(strength.abs_())
-        signs = torch.cat([total + difference, total - difference], dim=1).flatten(1)
-        window = pooling_window(z.shape[-1])
+        kernels, scales = (getattr(self, f"{name}{size}").split(FILTERS) for name in Bank._fields)
+        images, rough = images.contiguous(memory_format=torch.channels_last), deviation(images, size)
+        sums = [pooled(images, rough, *group) for group in zip(kernels, scales, strict=True)]
+        both, difference = (torch.cat(parts, dim=1) for parts in zip(*sums, strict=True))
+        signs = torch.cat([both + difference, both - difference], dim=1).flatten(1)
+        window = pooling_window(rough.shape[-1])
         return signs * (1 / (2 * STEPS * window**2))  # a GPU would divide less exactly
+
+
+def pooled(images: Tensor, rough: Tensor, kernels: Tensor, scales: Tensor) -> tuple[Tensor, Tensor]:
+    """Responses of both signs together and their difference, summed over each cell: (B, K, CELLS²) each."""
+    # Sums of products of integers, below 2²⁴: rounding makes them exact whatever the order or method of summation.
+    products = functional.conv2d(images, kernels).round_()
+    z = products.div_(rough).mul_(STEPS * scales[:, None, None])  # in steps
+    strength = functional.softshrink(z, THRESHOLD * STEPS).round_()
+    difference = cell_sums(strength)
+    return cell_sums(strength.abs_()), difference
 
 
 def pooling_window(places: int) -> int:
