@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ from gcab.methods.gcab_fast import GcabFast, GcabFastOptions, distill, fast_opti
 from gcab.methods.method import Method, parameter_count, state_bytes
 from gcab.methods.one_pass import Halfway, Imitation
 from gcab.parallel.devices import suitable_threads
+from gcab.records import Accuracy, FastOptions, FastRecord, Measured
 from gcab.runs.assemble import load_method, save_method
 from gcab.runs.environment import environment, hardware
 from gcab.runs.experiment import Data, data_of, make_evaluator
@@ -38,12 +39,12 @@ from gcab.runs.model import GENERATION, digest_of, read_description
 if TYPE_CHECKING:
     from gcab.classifier.learner import ContinualClassifier, Label
 
-METHOD = "gcab-fast"
+METHOD: Final = "gcab-fast"
 HELD_OUT = 0.2  # of the last task's images, where the model is calibrated
 CAPACITY = "options.capacity"
 MEASURED = "fast.json"  # what a run's distillation writes beside the model
 LEFT = {MEASURED, "model.json", "weights.safetensors", "lock"}  # all that it leaves in its folder
-SHOWN = {"acc_tag": "ACC_TAG", "acc_taw": "ACC_TAW"}
+SHOWN: dict[Literal["acc_tag", "acc_taw"], str] = {"acc_tag": "ACC_TAG", "acc_taw": "ACC_TAW"}
 NOTABLE = 1.0  # points of an accuracy: more than another device's rounding, or bfloat16's, makes of a model
 
 
@@ -181,7 +182,7 @@ def distill_run(
     note: Note = lambda _: None,
     give_up: bool = False,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
-) -> dict[str, Any]:
+) -> FastRecord:
     """Distill a run's model with the training images of its last task; returns the test results of both models.
 
     The same run, images and settings a second time resume where the first was killed.
@@ -200,14 +201,11 @@ def distill_run(
     with workplace(folder) as place:
         work = Unfinished(place, "distillation", facts, tasks[-1].names, note, give_up, checkpoint_seconds)
         student, distance = student_of(teacher, changed, images, watch, work)
-        figures = {
-            **environment(),
-            "command": command,
-            **hardware(device),
+        figures: FastRecord = {
             "run": str(run.path),
             "model": str(folder),
             "seed": config.seed,
-            "options": asdict(changed.options),
+            "options": cast(FastOptions, asdict(changed.options)),
             "images": len(images),
             "seconds": work.seconds(),
             "divergence": distance,
@@ -217,11 +215,11 @@ def distill_run(
             METHOD: measured(student, data, tasks, device),
         }
         save_method(folder, student, changed, tasks)
-        write_json(folder / MEASURED, figures)
+        write_json(folder / MEASURED, {**environment(), "command": command, **hardware(device), **figures})
     return figures
 
 
-def measured(method: Method, data: Data, tasks: tuple[Task, ...], device: torch.device) -> dict[str, Any]:
+def measured(method: Method, data: Data, tasks: tuple[Task, ...], device: torch.device) -> Measured:
     """Accuracy on the test images of all tasks, in per cent, of the whole and of its parts alone; and size."""
     evaluator = make_evaluator(method, data, device)
     record, _, _ = evaluator.record(tasks, {})
@@ -235,9 +233,9 @@ def measured(method: Method, data: Data, tasks: tuple[Task, ...], device: torch.
     }
 
 
-def only_accuracies(result: Mapping[str, Any]) -> dict[str, Any]:
+def only_accuracies(result: Mapping[str, Any]) -> Accuracy:
     """The metrics of a single evaluation; the others need those after earlier tasks."""
-    return {name: result[name] for name in ACCURACIES}
+    return cast(Accuracy, {name: result[name] for name in ACCURACIES})
 
 
 def head_divergence(teacher: Gcab, student: GcabFast, images: Tensor) -> float:
@@ -253,7 +251,7 @@ def departs(measured: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
     return any(abs(measured[name] - recorded[name]) > NOTABLE for name in SHOWN)
 
 
-def departure(figures: Mapping[str, Any]) -> str | None:
+def departure(figures: FastRecord) -> str | None:
     """A warning if they do, from the figures of `distill_run`; else None."""
     if not departs(figures["gcab"], figures["recorded"]):
         return None

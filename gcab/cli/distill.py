@@ -3,12 +3,12 @@
 import argparse
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from gcab.cli.verbs import AddVerb, add_formats, counted, say, settings_of
 from gcab.errors import GcabError
+from gcab.records import Accuracy
 from gcab.terminal import WorkDisplay
 
 EPILOG = """\
@@ -116,7 +116,7 @@ def of_run(verb: argparse.Namespace, data: Path | None, console: Console) -> Non
     )
 
 
-def accuracies(measured: dict[str, Any]) -> tuple[str, str]:
+def accuracies(measured: Accuracy) -> tuple[str, str]:
     return f"{measured['acc_tag']:.2f} %", f"{measured['acc_taw']:.2f} %"
 
 

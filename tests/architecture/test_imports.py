@@ -14,6 +14,7 @@ PACKAGE = Path(__file__).parents[2] / "gcab"
 # From the ground up: a part imports only parts of the lines above its own.
 FLOORS = (
     ("errors", "version", "profiles", "records", "seeds", "sizes", "terminal"),
+    ("flaws",),  # of records
     ("parallel", "fleet"),  # processes that train together, and devices; where runs are run
     ("model",),  # the paper
     ("pretrained",),  # encoders that others trained
