@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from gcab.classifier.calibration import Calibration
 from gcab.classifier.forecast import forecast
 from gcab.classifier.lesson import Lesson
-from gcab.classifier.logits import HeldOutLogits, all_held_out_logits, held_out_logits, share_right
+from gcab.classifier.logits import HeldOutLogits, accuracy_of, all_held_out_logits, held_out_logits
 from gcab.classifier.model import Knowledge
 
 
@@ -32,7 +32,7 @@ def assess(lesson: Lesson, before: Knowledge) -> Assessment:
         calibration = Calibration.fit(*said, previous, newest, method.additive(lesson.config.options))
     return Assessment(
         held_out=judged,
-        accuracy=None if judged is None else share_right(*judged),
+        accuracy=None if judged is None else accuracy_of(*judged),
         expected=forecast(method, (*before.tasks, material.task), said, judged),
         calibration=calibration,
     )

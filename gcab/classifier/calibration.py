@@ -114,7 +114,7 @@ class Calibration:
     def familiar(self, logits: Tensor) -> Tensor:
         """(n,): the certainty of the prediction, or the strength of its largest logit where that is unusually low.
 
-        Unknown classes that resemble known ones show by high entropy, all others only by weak logits; both are in units
+        Unknown classes that resemble known ones have high entropy, all others only weak logits; both are in units
         of their spreads on held-out images. No image of earlier tasks is left to measure these on: predictions of their
         classes should be about as certain as of the newest, though their logits may be weaker.
         """

@@ -16,7 +16,7 @@ from gcab.classifier.history import change
 from gcab.classifier.logits import logits_of
 from gcab.classifier.model import Knowledge
 from gcab.classifier.photos import Photos
-from gcab.classifier.unfinished import CHECKPOINT_SECONDS, Note, Unfinished, facts_of, place_beside, tidy, workplace
+from gcab.classifier.unfinished import CHECKPOINT_SECONDS, Note, Unfinished, identity_of, place_beside, tidy, workplace
 from gcab.config import Overrides, RunConfig, leaves, override
 from gcab.data.tasks import OnProgress, Task, TaskImages, ignore
 from gcab.errors import GcabError, unknown
@@ -197,7 +197,7 @@ def distill_run(
     data = data_of(run, config, root)
     tasks = data.scenario.tasks[: len(description["tasks"])]
     images = data.scenario.open(tasks[-1], data.train).train().images
-    facts = facts_of(Photos(images, [], ()).digest, digest_of(description), changed)
+    facts = identity_of(Photos(images, [], ()).digest, digest_of(description), changed)
     with workplace(folder) as place:
         work = Unfinished(place, "distillation", facts, tasks[-1].names, note, give_up, checkpoint_seconds)
         student, distance = student_of(teacher, changed, images, watch, work)
@@ -293,7 +293,7 @@ class Distillation:
     def facts(self) -> dict[str, str | None]:
         """What identifies this distillation: photos, settings and the model before it."""
         photos = Photos(self.pixels, [*map(str, self.labels or ())], ())
-        return facts_of(photos.digest, self.known.digest, self.config)
+        return identity_of(photos.digest, self.known.digest, self.config)
 
     @property
     def classes(self) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gcab.classifier.logits import logits_of, share_right
+from gcab.classifier.logits import accuracy_of, logits_of
 from gcab.config import RunConfig
 from gcab.data.augment import Augment
 from gcab.data.tasks import OnProgress, Task, TaskImages, ignore
@@ -125,7 +125,7 @@ class Lesson:
             return None
         trial = copy.deepcopy(method).eval()
         preview(trial, material.task, material.train, self.config.seed, material.held_out)
-        return share_right(logits_of(trial, material.held_out.images, self.device), material.held_out.labels)
+        return accuracy_of(logits_of(trial, material.held_out.images, self.device), material.held_out.labels)
 
     def estimate(self) -> float:
         """Estimated seconds of the remaining epochs without early stopping, timed on a batch and a copy."""
