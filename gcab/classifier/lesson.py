@@ -97,13 +97,13 @@ class Lesson:
     @property
     def scope(self) -> str | None:
         """A line for the user about what the network does not learn; None where it learns everything."""
-        new, again = self.material.task.names, ", ".join(self.material.again.values())
+        new, again, sums = self.material.task.names, ", ".join(self.material.again.values()), self.method.sums
         if not self.method.trains or (self.planned and not again):
             return None
         if self.planned:
-            return f"the network learns {', '.join(new)}; more of {again} is for the eye and the class statistics"
+            return f"the network learns {', '.join(new)}; more of {again} is for {sums}"
         why = f"{new[0]} alone gives it nothing to tell apart" if new else "it knows these classes"
-        return f"the network stays as it is ({why}): the eye and the class statistics learn from all photos"
+        return f"the network stays as it is ({why}): {sums} learn from all photos"
 
     def after_epoch(self, epoch: Epoch) -> bool:
         """Evaluate on the held-out images; true stops the lesson after `patience` epochs without a better accuracy."""
