@@ -74,7 +74,8 @@ def of_run(verb: argparse.Namespace, data: Path | None, console: Console) -> Non
     """Distill a run's model; print a table of both models, what their heads reach alone, and where the new one is."""
     from rich.table import Table
 
-    from gcab.classifier.distillation import METHOD, departure, distill_run, percent
+    from gcab.classifier.distillation import METHOD, percent
+    from gcab.classifier.distilling_runs import departure, distill_run
     from gcab.model.referee import HEADS
     from gcab.parallel.devices import choose_device
     from gcab.report.logs import check_log

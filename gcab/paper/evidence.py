@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gcab.classifier.distillation import departs
+from gcab.classifier.distilling_runs import departs
 from gcab.config import scenario_preset
 from gcab.errors import GcabError
 from gcab.flaws import flaws

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from gcab.classifier.distillation import departure, distill_run, distillation_settings, fast_folder, percent
+from gcab.classifier.distillation import distillation_settings, percent
+from gcab.classifier.distilling_runs import departure, distill_run, fast_folder
 from gcab.config import Overrides, RunConfig, leaves, override, resolve
 from gcab.data.registry import dataset
 from gcab.data.scenario import Scenario
