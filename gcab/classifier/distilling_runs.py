@@ -19,10 +19,10 @@ from gcab.methods.method import Method, parameter_count, state_bytes
 from gcab.records import Accuracy, FastOptions, FastRecord, Measured
 from gcab.runs.assemble import load_method, save_method
 from gcab.runs.environment import environment, hardware
-from gcab.runs.experiment import Data, data_of, make_evaluator
 from gcab.runs.files import write_json
 from gcab.runs.folder import RunFolder
 from gcab.runs.model import GENERATION, digest_of, read_description
+from gcab.runs.run import Data, data_of, make_evaluator
 
 MEASURED = "fast.json"  # what is written beside the model
 LEFT = {MEASURED, "model.json", "weights.safetensors", "lock"}  # all that is left in its folder

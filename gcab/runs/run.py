@@ -68,7 +68,7 @@ def run_path(root: Path, config: RunConfig) -> Path:
     return root / config.scenario.name / config.method / f"{config.seed}-{config_hash(config)}"
 
 
-def run_experiment(
+def train_run(
     config: RunConfig,
     data: Data,
     path: Path,
@@ -94,13 +94,13 @@ def run_experiment(
         if final is None:
             with suitable_threads(device, config.features_per_batch()):
                 try:
-                    final = Experiment(config, data, run, device, observe, checkpoint_seconds).finish()
+                    final = Run(config, data, run, device, observe, checkpoint_seconds).finish()
                 finally:  # the lock must outlast what is being written
                     run.checkpoints.wait()
         return final
 
 
-class Experiment:
+class Run:
     """Trains, evaluates and checkpoints one run."""
 
     def __init__(

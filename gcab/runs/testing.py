@@ -11,8 +11,8 @@ import torch
 from gcab.evaluation.evaluate import accuracies
 from gcab.evaluation.metrics import results_from_records, summary, summary_of_part
 from gcab.runs.assemble import load_method
-from gcab.runs.experiment import data_of, make_evaluator
 from gcab.runs.folder import RunFolder
+from gcab.runs.run import data_of, make_evaluator
 
 WHOLE = "whole"  # the name of a method's own decision beside those of its parts
 
