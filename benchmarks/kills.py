@@ -28,8 +28,8 @@ import torch
 from commands import finished, start
 
 from gcab import ContinualClassifier, GcabError, ModelFolder
-from gcab.classifier.distillation import distill_run
 from gcab.classifier.distilling import distill_model
+from gcab.classifier.distilling_runs import distill_run
 from gcab.classifier.model_folder import UNITS, kind_of
 from gcab.classifier.teaching import teach
 from gcab.classifier.unfinished import place_beside

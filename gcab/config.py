@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from gcab.data.augment import AugmentConfig
 from gcab.data.registry import DATASETS, SCENARIOS, dataset
 from gcab.data.scenario import ScenarioConfig
-from gcab.errors import GcabError, unknown
+from gcab.errors import GcabError, check_options, unknown
 from gcab.methods.registry import method_named
 from gcab.model.encoder import EncoderConfig
 from gcab.pretrained.source import describe
@@ -50,9 +50,7 @@ class RunConfig:
     def check(self) -> None:
         """Refuse combinations that cannot be built."""
         encoder, size = self.encoder, self.scenario.image_size
-        for name in ("blocks", "width", "heads", "mlp_ratio", "patch"):
-            if getattr(encoder, name) <= 0:
-                raise GcabError(f"encoder.{name} is {getattr(encoder, name)}: give a number greater than 0.")
+        check_options(encoder, ("blocks", "width", "heads", "mlp_ratio", "patch"), section="encoder")
         if not 0 <= encoder.drop_path < 1:
             raise GcabError(f"encoder.drop_path is {encoder.drop_path}: give a share from 0 to below 1.")
         if encoder.kind == "pretrained" and not encoder.weights:

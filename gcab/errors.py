@@ -24,11 +24,13 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> GcabError:
     return GcabError(f"unknown {kind} '{name}': {hint}")
 
 
-def check_options(options: object, positive: Iterable[str] = (), weights: Iterable[str] = ()) -> None:
-    """Raise an error for options that are not above 0 (`positive`) or are below 0 (`weights`)."""
+def check_options(
+    options: object, positive: Iterable[str] = (), weights: Iterable[str] = (), section: str = "options"
+) -> None:
+    """Raise an error for settings of a section that are not above 0 (`positive`) or are below 0 (`weights`)."""
     for name in positive:
         if not 0 < getattr(options, name) < math.inf:
-            raise GcabError(f"options.{name} is {getattr(options, name)}: give a number greater than 0.")
+            raise GcabError(f"{section}.{name} is {getattr(options, name)}: give a number greater than 0.")
     for name in weights:
         if not 0 <= getattr(options, name) < math.inf:
-            raise GcabError(f"options.{name} is {getattr(options, name)}: give 0 or more.")
+            raise GcabError(f"{section}.{name} is {getattr(options, name)}: give 0 or more.")

@@ -1,53 +1,27 @@
 """Everything that gcab writes and reads back, as types: a run's log, a model's description, what was measured of both.
 
-`flaws` says where a file that was read is not of its type; what is not named in a type is left alone, so that a later
-version may add to it.
+`gcab.flaws` says where a file that was read is not of its type; what is not named in a type is left alone, so that a
+later version may add to it.
 """
 
-import json
-import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
-from types import UnionType
-from typing import (
-    Any,
-    Literal,
-    NewType,
-    NotRequired,
-    TypedDict,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-    is_typeddict,
-)
+from collections.abc import Mapping
+from typing import Any, Literal, NewType, NotRequired, TypedDict
 
 Count = NewType("Count", int)  # from 1
 Natural = NewType("Natural", int)  # from 0
 Positive = NewType("Positive", float)  # above 0
-WORDS = {
-    str: "text",
-    int: "a whole number",
-    float: "a number",
-    Count: "a whole number from 1",
-    Natural: "a whole number from 0",
-    Positive: "a number above 0",
-    bool: "true or false",
-    list: "a list",
-}
 
 # A run: config.json and the lines of metrics.jsonl.
 
 
-class Scenario(TypedDict):
+class ScenarioSettings(TypedDict):
     """What is read of the settings `scenario.*`."""
 
     name: str
     validation: NotRequired[float]
 
 
-class Training(TypedDict):
+class TrainingSettings(TypedDict):
     """What is read of the settings `training.*`."""
 
     epochs: Count
@@ -59,9 +33,25 @@ class Settings(TypedDict):
     method: str
     profile: str
     seed: int
-    scenario: Scenario
-    training: Training
+    scenario: ScenarioSettings
+    training: TrainingSettings
     options: dict[str, Any]
+
+
+class GatesSettings(TypedDict):
+    """What is read of the settings `options.network.*` of a gcab run."""
+
+    gates: bool
+
+
+class GcabSettings(TypedDict):
+    """What is read of the settings `options.*` of a gcab run."""
+
+    drift: str
+    compensation: bool
+    lambda_gcab: float
+    lambda_pfr: float
+    network: GatesSettings
 
 
 class RunRecord(TypedDict):
@@ -157,7 +147,7 @@ LINES: Mapping[str, type] = {"epoch": EpochRecord, "probe": ProbeRecord, "task":
 
 
 class TaughtRecord(TypedDict):
-    """How one task was learned; None where it is not known."""
+    """`classifier.model.Taught`; None where it is not known."""
 
     classes: Natural
     images: NotRequired[Natural | None]
@@ -170,6 +160,7 @@ class TaughtRecord(TypedDict):
     again: NotRequired[list[str]]
     photos: NotRequired[str | None]
     now: NotRequired[float | None]
+    at_first: NotRequired[float | None]
 
 
 class ChangeRecord(TypedDict):
@@ -250,6 +241,7 @@ class Measured(Accuracy):
     """A model tested for a distillation."""
 
     views: NotRequired[dict[str, Accuracy]]  # what parts reach alone; fast.json had none at first
+    capacity: NotRequired[dict[str, float]]
     parameters: int
     bytes: int
 
@@ -266,6 +258,7 @@ FastRecord = TypedDict(
     {
         "run": NotRequired[str],
         "model": NotRequired[str],
+        "seed": NotRequired[int],
         "teacher": NotRequired[str],  # its method
         "options": FastOptions,
         "images": NotRequired[int],
@@ -285,7 +278,7 @@ class Seconds(TypedDict):
     recorded: NotRequired[float]
 
 
-class Cost(TypedDict):
+class CostRecord(TypedDict):
     """What one model costs."""
 
     parameters: int
@@ -297,104 +290,32 @@ class Cost(TypedDict):
 class RuntimeRecord(TypedDict):
     """runtime-*.json, one for each device."""
 
-    models: dict[str, Cost]
+    models: dict[str, CostRecord]
 
 
-@cache
-def types_of(kind: Any) -> dict[str, Any]:
-    """The types of a record's entries, cached, as they would be evaluated for each line of a log."""
-    return get_type_hints(kind)
+# A figure of the paper and a search.
 
 
-def flaws(value: Any, kind: Any, place: str = "") -> Iterator[str]:
-    """Validates JSON against a type: a sentence for each violation, with its dotted place."""
-    origin, inner = get_origin(kind), get_args(kind)
-    below = f"{place}." if place else ""
-    if kind is Any or (value is None and type(None) in inner):
-        return
-    if origin in (Union, UnionType):
-        if all(any(flaws(value, other)) for other in inner):
-            yield from flaws(value, inner[0], place)
-    elif origin is Literal:
-        if value not in inner:
-            yield f"{place} is {shortened(value)}, not {' or '.join(map(shortened, inner))}"
-    elif (is_typeddict(kind) or origin in (dict, Mapping)) and isinstance(value, dict):
-        fields = types_of(kind) if is_typeddict(kind) else dict.fromkeys(value, inner[1])
-        for name, field in fields.items():
-            if name in value:
-                yield from flaws(value[name], field, f"{below}{name}")
-            elif name in kind.__required_keys__:
-                yield f"{below}{name} is missing"
-    elif origin is list and isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from flaws(item, inner[0], f"{below}{index}")
-    elif not is_plain(value, kind):
-        yield f"{place or 'it'} is {shortened(value)}, not {WORDS.get(origin or kind, 'an object')}"
+class FigureRun(TypedDict):
+    """A run that a figure is made of."""
+
+    folder: str
 
 
-def is_plain(value: Any, kind: Any) -> bool:
-    """Whether a value is text, a finite number or a truth of this type."""
-    if kind not in WORDS or isinstance(value, bool):
-        return kind is bool and isinstance(value, bool)
-    if kind in (Count, Natural):
-        return isinstance(value, int) and value >= (1 if kind is Count else 0)
-    if kind in (float, Positive):
-        finite = isinstance(value, int | float) and math.isfinite(value)
-        return finite and (kind is float or value > 0)
-    return isinstance(value, kind)
+class FigureRecord(TypedDict):
+    """What is read of a figure's numbers, <name>.json."""
+
+    runs: list[FigureRun]
 
 
-def model_flaws(description: Any) -> Iterator[str]:
-    """What is wrong with the content of a model.json, by itself and among its parts."""
-    found = list(flaws(description, ModelRecord))
-    yield from found
-    if found:
-        return
-    if not re.fullmatch("[0-9a-f]{64}", description["weights"]):
-        yield f"weights is {shortened(description['weights'])}, not a SHA-256"
-    classes = [len(names) for names in description["tasks"]]
-    for name in ("mean", "std"):
-        if len(description[name]) != 3:
-            yield f"{name} has {len(description[name])} values for 3 channels"
-    if not any(classes):
-        yield "tasks has no class"
-    if len(description.get("labels", range(sum(classes)))) != sum(classes):
-        yield f"labels has {len(description['labels'])} entries for {sum(classes)} classes"
-    if "taught" in description and [entry["classes"] for entry in description["taught"]] != classes:
-        yield "taught has other numbers of classes than tasks"
+class TrialRecord(TypedDict):
+    """A line of trials.jsonl."""
 
-
-def line_flaws(
-    record: Mapping[str, Any],
-    tasks: Sequence[Sequence[str]],
-    learned: Sequence[Mapping[str, Any]],
-    metrics: Sequence[str],
-) -> Iterator[str]:
-    """What is wrong with a line of metrics.jsonl: by itself, and after the lines of the tasks learned by then."""
-    kind = str(record["kind"])
-    yield from flaws(record, LINES.get(kind, dict[str, Any]))
-    last = max((earlier["task"] for earlier in learned), default=0)
-    if kind == "task":
-        number = record["task"]
-        if number > last + 1 and (learned or number < len(tasks)):  # joint training has the last task's line alone
-            yield f"task is {number} after task {last}"
-        sizes = [len(classes) for classes in tasks[:number]]
-        if record["classes"] != sizes:
-            yield f"classes is {record['classes']}, with {sizes} in config.json"
-        rows = {f"views.{name}.": part for name, part in record.get("views", {}).items()}
-        for place, row in {"": record, **rows}.items():
-            for name in ("tag", "taw"):
-                if len(row[name]) != len(sizes):
-                    yield f"{place}{name} has {len(row[name])} values for {len(sizes)} tasks"
-        for gate in learned[0]["capacity"] if learned else ():
-            if gate not in record["capacity"]:
-                yield f"capacity.{gate} is missing"
-    elif kind == "final":
-        yield from flaws({name: record.get(name) for name in metrics}, dict[str, float | None])
-        if last != len(tasks):
-            yield f"it follows task {last} of {len(tasks)}"
-
-
-def shortened(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 40 else text[:39] + "…"
+    search: str
+    trial: Count
+    settings: dict[str, Any]
+    run: str  # its folder, beside the file
+    acc_tag: float | None  # on held-out training images; None where its loss became infinite
+    acc_taw: float | None
+    seconds: float | None
+    problem: str

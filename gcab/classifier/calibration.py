@@ -85,11 +85,12 @@ class Calibration:
         )
         borrowed = min(before.images, max(0, ENOUGH - count))
         probabilities = cross_fitted(z, labels, start)
+        error = None if probabilities is None else expected_calibration_error(probabilities, labels)
         return replace(
             scaled,
             familiarity=_knots(scaled.familiar(logits), before.familiarity, borrowed),
             images=count + borrowed,
-            expected_calibration_error=cross_fitted_error(z, labels, start),
+            expected_calibration_error=error,
             curve=() if probabilities is None else tuple(reliability(probabilities, labels)),
         )
 
@@ -113,7 +114,7 @@ class Calibration:
     def familiar(self, logits: Tensor) -> Tensor:
         """(n,): the certainty of the prediction, or the strength of its largest logit where that is unusually low.
 
-        Unknown classes that resemble known ones show by high entropy, all others only by weak logits; both are in units
+        Unknown classes that resemble known ones have high entropy, all others only weak logits; both are in units
         of their spreads on held-out images. No image of earlier tasks is left to measure these on: predictions of their
         classes should be about as certain as of the newest, though their logits may be weaker.
         """
@@ -211,12 +212,6 @@ def honest_temperature(z: Tensor, labels: Tensor, before: float) -> float:
         step = float(grid[1] - grid[0])
         low, high = max(low, best - step), min(high, best + step)
     return math.exp(best)
-
-
-def cross_fitted_error(z: Tensor, labels: Tensor, before: Calibration | None = None) -> float | None:
-    """The calibration error of `cross_fitted` probabilities; None if the images are few."""
-    probabilities = cross_fitted(z, labels, before)
-    return None if probabilities is None else expected_calibration_error(probabilities, labels)
 
 
 def cross_fitted(z: Tensor, labels: Tensor, before: Calibration | None = None) -> Tensor | None:

@@ -4,7 +4,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from gcab.classifier.distillation import Distillation, require_free
+from gcab.classifier.distillation import Distillation
+from gcab.classifier.distilling_runs import require_free
 from gcab.classifier.learner import ContinualClassifier
 from gcab.classifier.model import Classifier
 from gcab.classifier.model_folder import ModelFolder

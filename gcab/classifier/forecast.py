@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from gcab.classifier.logits import HeldOutLogits, share_right
+from gcab.classifier.logits import HeldOutLogits, accuracy_of
 from gcab.classifier.model import Taught
 from gcab.data.tasks import Task
 from gcab.methods.method import Method
@@ -32,7 +32,7 @@ def forecast(
     if judged is not None:
         own = (judged.labels >= tasks[-1].first) & (judged.labels < tasks[-1].first + tasks[-1].classes)
         judged = HeldOutLogits(judged.logits[own], judged.labels[own]) if own.any() else judged
-    accuracy = None if judged is None else share_right(*judged)
+    accuracy = None if judged is None else accuracy_of(*judged)
     expected = method.expected()
     if expected is None:
         return [*[None] * (len(tasks) - 1), accuracy]

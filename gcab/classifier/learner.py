@@ -21,14 +21,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gcab.classifier.calibration import Calibration
+from gcab.classifier.assessment import assess
 from gcab.classifier.distillation import Distillation
 from gcab.classifier.forecast import forecast
 from gcab.classifier.habits import ScikitHabits
 from gcab.classifier.history import change
 from gcab.classifier.housekeeping import forgotten, joined, known_place, place_of, renamed
 from gcab.classifier.lesson import Lesson, Material
-from gcab.classifier.logits import HeldOutLogits, all_held_out_logits, can_be_left_out, held_out_logits, share_right
+from gcab.classifier.logits import HeldOutLogits, can_be_left_out
 from gcab.classifier.mirrors import try_mirrors
 from gcab.classifier.model import Classifier, Knowledge, Label, Taught, as_of_now
 from gcab.classifier.photos import Photos
@@ -211,48 +211,37 @@ class ContinualClassifier(Classifier, ScikitHabits):
         Returns the logits of those. `name` and `photos` identify the lesson and its images (see
         `gcab.classifier.teaching`).
         """
-        material, accuracy, calibration = lesson.material, None, self.calibration.outdated()
+        material, held_out = lesson.material, lesson.material.held_out
         before = self._known or Knowledge(lesson.method, lesson.config)
-        tasks, held_out = (*before.tasks, material.task), material.held_out
-        said = judged = None
-        if held_out is not None:
-            if can_be_left_out(held_out):
-                lesson.method.last_sight(material.task, held_out)
-            judged = held_out_logits(lesson.method, held_out, self.device)
-            accuracy = share_right(*judged)
-            said = all_held_out_logits(lesson.method, material.train, judged)
-        expected = forecast(lesson.method, tasks, said, judged)
-        if said is not None:
-            newest = min(material.task.first, int(said.labels.min()))
-            unit = lesson.method.unit / before.method.unit
-            previous = replace(self.calibration, temperature=self.calibration.temperature * unit)
-            steady = lesson.method.additive(lesson.config.options)
-            calibration = Calibration.fit(*said, previous, newest, steady)
+        if held_out is not None and can_be_left_out(held_out):
+            lesson.method.last_sight(material.task, held_out)
+        found = assess(lesson, before)
         set_lesson_cache(lesson.method, active=False)
+        first = found.expected[-1]
         taught = Taught(
             classes=material.task.classes,
             images=len(material.train.labels),
             held_out=0 if held_out is None else len(held_out.labels),
-            accuracy=accuracy,
+            accuracy=found.accuracy,
             epochs=lesson.epochs if lesson.method.trains else None,
             seconds=round(seconds, 3),
             when=datetime.now(UTC).isoformat(timespec="seconds"),
             lesson=name,
             again=tuple(material.again.values()),
             photos=photos,
-            at_first=None if expected[-1] is None else round(expected[-1], 2),
+            at_first=None if first is None else round(first, 2),
         )
         self._take(
             before.become(
                 lesson.method,
                 lesson.config,
-                calibration,
-                tasks=tasks,
+                found.calibration,
+                tasks=(*before.tasks, material.task),
                 labels=(*before.labels, *material.new),
-                taught=as_of_now((*before.taught, taught), expected),
+                taught=as_of_now((*before.taught, taught), found.expected),
             )
         )
-        return judged
+        return found.held_out
 
     def distill(
         self,

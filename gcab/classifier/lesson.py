@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gcab.classifier.logits import logits_of, share_right
+from gcab.classifier.logits import accuracy_of, logits_of
 from gcab.config import RunConfig
 from gcab.data.augment import Augment
 from gcab.data.tasks import OnProgress, Task, TaskImages, ignore
@@ -97,13 +97,13 @@ class Lesson:
     @property
     def scope(self) -> str | None:
         """A line for the user about what the network does not learn; None where it learns everything."""
-        new, again = self.material.task.names, ", ".join(self.material.again.values())
+        new, again, sums = self.material.task.names, ", ".join(self.material.again.values()), self.method.sums
         if not self.method.trains or (self.planned and not again):
             return None
         if self.planned:
-            return f"the network learns {', '.join(new)}; more of {again} is for the eye and the class statistics"
+            return f"the network learns {', '.join(new)}; more of {again} is for {sums}"
         why = f"{new[0]} alone gives it nothing to tell apart" if new else "it knows these classes"
-        return f"the network stays as it is ({why}): the eye and the class statistics learn from all photos"
+        return f"the network stays as it is ({why}): {sums} learn from all photos"
 
     def after_epoch(self, epoch: Epoch) -> bool:
         """Evaluate on the held-out images; true stops the lesson after `patience` epochs without a better accuracy."""
@@ -125,7 +125,7 @@ class Lesson:
             return None
         trial = copy.deepcopy(method).eval()
         preview(trial, material.task, material.train, self.config.seed, material.held_out)
-        return share_right(logits_of(trial, material.held_out.images, self.device), material.held_out.labels)
+        return accuracy_of(logits_of(trial, material.held_out.images, self.device), material.held_out.labels)
 
     def estimate(self) -> float:
         """Estimated seconds of the remaining epochs without early stopping, timed on a batch and a copy."""

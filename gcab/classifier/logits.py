@@ -56,6 +56,6 @@ def all_held_out_logits(method: Method, train: TaskImages, held_out: HeldOutLogi
     return HeldOutLogits(torch.cat([part.logits for part in parts]), torch.cat([part.labels for part in parts]))
 
 
-def share_right(logits: Tensor, labels: Tensor) -> float:
+def accuracy_of(logits: Tensor, labels: Tensor) -> float:
     """Accuracy in per cent."""
     return float((logits.argmax(dim=1) == labels).double().mean() * 100)

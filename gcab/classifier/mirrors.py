@@ -47,7 +47,7 @@ class Trial(NamedTuple):
         return min(self.gain, self.worst) <= -ALARMING
 
 
-def told_of_mirrors(lesson: Lesson, chosen: bool) -> str | None:
+def note_on_mirrors(lesson: Lesson, chosen: bool) -> str | None:
     """A note for the user about mirror images, if any; `chosen`: whether these photos have decided about them."""
     method = lesson.method
     if not method.setting.mirrors or not method.sees(method.options):
@@ -65,14 +65,14 @@ def try_mirrors(photos: TaskImages, device: torch.device) -> Trial:
     eye = FastEye(FEATURES).to(device)
     own, mirrored = (eye(images.to(eye.device)).cpu().double() for images in (some.images, some.images.flip(3)))
     y = functional.one_hot(some.labels).double()
-    once, twice = (said_by_others(features, y) for features in (own, (own + mirrored) / 2))
+    once, twice = (leave_one_out(features, y) for features in (own, (own + mirrored) / 2))
     gain = (once - y).square().sum(dim=1) - (twice - y).square().sum(dim=1)
     right, before = (int((said.argmax(dim=1) == some.labels).sum()) for said in (twice, once))
     classes = (gain[some.labels == label] for label in some.labels.unique())
-    return Trial(right - before, in_errors(gain), min(map(in_errors, classes)))
+    return Trial(right - before, in_standard_errors(gain), min(map(in_standard_errors, classes)))
 
 
-def said_by_others(features: Tensor, y: Tensor) -> Tensor:
+def leave_one_out(features: Tensor, y: Tensor) -> Tensor:
     """Leave-one-out predictions of a ridge regression towards y (n, classes): y - M y / diag M, M = (K + n r)⁻¹."""
     n, classes = y.shape
     x = features - features.mean(dim=0)
@@ -83,6 +83,6 @@ def said_by_others(features: Tensor, y: Tensor) -> Tensor:
     return y - inverse @ y / inverse.diagonal()[:, None]
 
 
-def in_errors(gains: Tensor) -> float:
+def in_standard_errors(gains: Tensor) -> float:
     """A sum of gains and losses in units of its standard error."""
     return float(gains.sum() / gains.square().sum().clamp_min(1e-12).sqrt())

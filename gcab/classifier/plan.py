@@ -78,11 +78,8 @@ def estimate(
         started = time.perf_counter()
         trials.append(learner.lesson_of(config, some, patience))
         times.append(time.perf_counter() - started)
-    (one, few), lesson, every = (
-        (len(trial.material.train.labels) for trial in trials),
-        trials[-1],
-        material.train.labels,
-    )
+    lesson, every = trials[-1], material.train.labels
+    one, few = (len(trial.material.train.labels) for trial in trials)
     each = max(0.0, times[1] - times[0]) / max(1, few - one)
     training = (lesson.estimate() + lesson.estimate_ending()) * len(every) / few
     return lesson, times[0] + each * (len(every) - one) + training

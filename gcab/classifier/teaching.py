@@ -17,12 +17,12 @@ from gcab.classifier.forecast import losses
 from gcab.classifier.housekeeping import place_of
 from gcab.classifier.learner import ContinualClassifier, Taught
 from gcab.classifier.logits import HeldOutLogits, held_out_logits
-from gcab.classifier.mirrors import told_of_mirrors
+from gcab.classifier.mirrors import note_on_mirrors
 from gcab.classifier.model_folder import ModelFolder, require_steps
 from gcab.classifier.overview import encoder_name
 from gcab.classifier.photos import Photos, left_out, usual_side
 from gcab.classifier.presets import ENCODERS, RECIPES, is_pretrained, own_size
-from gcab.classifier.unfinished import CHECKPOINT_SECONDS, Unfinished, facts_of
+from gcab.classifier.unfinished import CHECKPOINT_SECONDS, Unfinished, identity_of
 from gcab.classifier.unsure import Unsure, least_sure
 from gcab.data.arrays import suitable_size
 from gcab.data.folder import as_read, labelled_files
@@ -214,7 +214,7 @@ class Teaching:
         self.skipped, self.before, self.files = photos.unreadable, learner.taught, photos.files
         self.lesson = learner.lesson(photos.pixels, photos.labels, self.share, wishes.get("patience"))
         self.asked = any(wishes.get(name) for name in ("epochs", "recipe", "settings")) or not learner.taught
-        facts = facts_of(photos.digest, learner.digest, self.lesson.config)
+        facts = identity_of(photos.digest, learner.digest, self.lesson.config)
         facts |= {"held_out": str(float(self.share)), "patience": str(self.lesson.patience)}
         classes, give_up = [*self.lesson.material.classes.values()], wishes.get("give_up", False)
         self.work = Unfinished(folder, "lesson", facts, classes, self.note, give_up, checkpoint_seconds)
@@ -280,7 +280,7 @@ class Teaching:
             self.note(f"most photos are {side} pixels wide: the model will look at {size} x {size} (--size N: at more)")
         by_itself = not (self.learner.taught or self.learner.config.augment.flip)
         alike = beside(material.task.names, self.learner.classes)
-        for line in (*alike, lesson.scope, told_of_mirrors(lesson, by_itself)):
+        for line in (*alike, lesson.scope, note_on_mirrors(lesson, by_itself)):
             if line:
                 self.note(line)
         if lesson.epochs:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gcab.classifier.calibration import FLAGGED, reliability
+from gcab.classifier.calibration import FLAGGED, expected_calibration_error, reliability
 from gcab.classifier.housekeeping import place_of
 from gcab.classifier.model import Classifier
 from gcab.classifier.unsure import SHOWN, least_sure
@@ -101,7 +101,6 @@ def known_photos(model: Classifier, logits: Tensor, labels: Tensor) -> dict[str,
     names = [str(name) for name in model.classes]
     counts = torch.zeros(len(names), len(names), dtype=torch.int64)
     counts.index_put_((labels, answers), torch.ones_like(labels), accumulate=True)
-    bins = reliability(probabilities, labels)
     return {
         "photos": len(labels),
         "accuracy": share(answers, labels),
@@ -110,8 +109,8 @@ def known_photos(model: Classifier, logits: Tensor, labels: Tensor) -> dict[str,
         "confusion": counts.tolist(),
         "classes": [per_class(name, counts, place) for place, name in enumerate(names)],
         "lessons": [share(answers, labels, task.labels) for task in model.tasks],
-        "calibration_error": sum(part.images * abs(part.accuracy - part.confidence) for part in bins) / len(labels),
-        "curve": [part._asdict() for part in bins],
+        "calibration_error": expected_calibration_error(probabilities, labels),
+        "curve": [part._asdict() for part in reliability(probabilities, labels)],
     }
 
 

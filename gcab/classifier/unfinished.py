@@ -22,7 +22,7 @@ WORDS = {"photos": "other photos", "model": "the model has changed since"}  # of
 Note = Callable[[str], object]  # callback for messages to the user
 
 
-def facts_of(photos: str, model: str | None, config: RunConfig) -> dict[str, str | None]:
+def identity_of(photos: str, model: str | None, config: RunConfig) -> dict[str, str | None]:
     """What identifies a piece of work: pixels and their classes, settings, the model before it (by its digest)."""
     return {
         "gcab": VERSION,

@@ -15,8 +15,8 @@ from gcab.errors import GcabError
 from gcab.profiles import DEFAULT_PROFILE
 from gcab.report.report import write_report
 from gcab.report.tables import accuracy_table
-from gcab.runs.experiment import load_data, run_experiment, run_path
 from gcab.runs.folder import RunFolder
+from gcab.runs.run import load_data, run_path, train_run
 from gcab.terminal import RunDisplay
 
 SCENARIO = "digits/5"
@@ -40,7 +40,7 @@ def run_demo(root: Path, console: Console, seed: int) -> Path:
         for method in here:
             config = configs[method]
             with RunDisplay(console, method, config.epochs) as display:
-                run_experiment(config, load_data(config, None), paths[method], torch.device("cpu"), display, command)
+                train_run(config, load_data(config, None), paths[method], torch.device("cpu"), display, command)
     runs = {method: RunFolder.open(path) for method, path in paths.items()}
     if new:
         shown = RunDisplay(console, beside, configs[beside].epochs)

@@ -3,12 +3,12 @@
 import argparse
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from gcab.cli.verbs import AddVerb, add_formats, counted, say, settings_of
 from gcab.errors import GcabError
+from gcab.records import Accuracy
 from gcab.terminal import WorkDisplay
 
 EPILOG = """\
@@ -74,7 +74,8 @@ def of_run(verb: argparse.Namespace, data: Path | None, console: Console) -> Non
     """Distill a run's model; print a table of both models, what their heads reach alone, and where the new one is."""
     from rich.table import Table
 
-    from gcab.classifier.distillation import METHOD, departure, distill_run, percent
+    from gcab.classifier.distillation import METHOD, percent
+    from gcab.classifier.distilling_runs import departure, distill_run
     from gcab.model.referee import HEADS
     from gcab.parallel.devices import choose_device
     from gcab.report.logs import check_log
@@ -116,7 +117,7 @@ def of_run(verb: argparse.Namespace, data: Path | None, console: Console) -> Non
     )
 
 
-def accuracies(measured: dict[str, Any]) -> tuple[str, str]:
+def accuracies(measured: Accuracy) -> tuple[str, str]:
     return f"{measured['acc_tag']:.2f} %", f"{measured['acc_taw']:.2f} %"
 
 

@@ -12,7 +12,7 @@ from gcab.data.registry import dataset
 from gcab.data.scenario import Scenario
 from gcab.errors import GcabError
 from gcab.methods.registry import method_named
-from gcab.runs.experiment import load_data
+from gcab.runs.run import load_data
 from gcab.sizes import Size, size_name
 
 

@@ -11,7 +11,7 @@ from gcab.cli.verbs import AddVerb, add_views, say
 from gcab.errors import GcabError
 
 if TYPE_CHECKING:
-    from gcab.runs.experiment import Tested
+    from gcab.runs.testing import Tested
 
 EPILOG = """\
 --heads says why a task is not known: how often and how sure every head answers for images of its own task and for
@@ -40,8 +40,8 @@ def evaluate_verb(verb: argparse.Namespace, console: Console) -> None:
     from gcab.evaluation.metrics import ACCURACIES
     from gcab.parallel.devices import choose_device
     from gcab.report.logs import check_log
-    from gcab.runs.experiment import evaluate_run
     from gcab.runs.folder import RunFolder
+    from gcab.runs.testing import evaluate_run
 
     run = RunFolder.open(verb.run)
     check_log(run)
@@ -62,7 +62,7 @@ def show_heads(tested: "Tested", console: Console) -> None:
     """Tables of the heads, of their rivals and of the mistakes."""
     from gcab.evaluation.heads import either, errors, heads, rivals
     from gcab.model.referee import HEADS, STATISTICS
-    from gcab.runs.experiment import WHOLE
+    from gcab.runs.testing import WHOLE
 
     if len(tested.classes) < 2:
         raise GcabError("--heads compares tasks, and one has been learned so far: leave it out, or train on.")

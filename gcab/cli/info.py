@@ -31,23 +31,14 @@ def info_verb(verb: argparse.Namespace, console: Console) -> None:
 
 def show_overview(facts: dict[str, Any], console: Console) -> None:
     """Print an overview."""
-    from gcab.classifier.audit import keeping
-    from gcab.classifier.calibration import FEWEST
-    from gcab.classifier.model_folder import UNITS
-    from gcab.cli.lesson_display import amount, subjects
-    from gcab.report.model_page import estimate_now, warnings_of
+    show_model(facts, console)
+    show_tasks(facts, console)
+    show_trust(facts, console)
+    show_storage(facts, console)
 
-    def known(value: Any, unit: str = "") -> str:
-        return "-" if value is None else f"{value}{unit}"
 
-    encoder, calibration = facts["encoder"], facts["calibration"]
-    network = "no network: nothing is trained"
-    if encoder is not None:
-        shape = f"width {encoder['width']}, {encoder['blocks']} blocks, {encoder['heads']} heads"
-        network = f"encoder {encoder['name'] or 'of its own'} ({shape})"
-    pretrained = facts["pretrained"]
-    if pretrained is not None:
-        network = f"frozen encoder {pretrained['origin']} ({pretrained['kind']})"
+def show_model(facts: dict[str, Any], console: Console) -> None:
+    """Print what the model is: its generation, its size in classes, its network."""
     before = [number for number in facts["generations"] if number < facts["generation"]]
     numbers = f"generation{'s' * (len(before) > 1)} {', '.join(map(str, before))}"
     kept = f", {numbers} kept for undo" if before else ""
@@ -55,11 +46,11 @@ def show_overview(facts: dict[str, Any], console: Console) -> None:
         console,
         f"{facts['model']}  {facts['method']}, generation {facts['generation']}{kept}, written by gcab {facts['gcab']}",
     )
-    size = facts["image_size"]
     known_classes = f"{counted(facts['classes'], 'class')} in {counted(len(facts['tasks']), 'task')}"
-    say(console, f"{known_classes}; images {pixels(size)}; {network}")
+    say(console, f"{known_classes}; images {pixels(facts['image_size'])}; {network_of(facts)}")
     if facts["mirrors"]:
         say(console, "an image and its mirror image count as the same")
+    pretrained = facts["pretrained"]
     if pretrained is not None:
         say(console, f"encoder: licence {pretrained['licence']}; SHA-256 {pretrained['digest'][:16]}…")
         mean, std = (", ".join(f"{value:.4g}" for value in pretrained[name]) for name in ("mean", "std"))
@@ -68,7 +59,28 @@ def show_overview(facts: dict[str, Any], console: Console) -> None:
             f"it sees the centre {pretrained['crop']} of {pretrained['resize']} pixels, less {mean}, divided by {std}: "
             f"{pretrained['preprocessing']}",
         )
-    epochs = [] if encoder is None else ["epochs"]
+
+
+def network_of(facts: dict[str, Any]) -> str:
+    """The network in a few words."""
+    encoder, pretrained = facts["encoder"], facts["pretrained"]
+    if pretrained is not None:
+        return f"frozen encoder {pretrained['origin']} ({pretrained['kind']})"
+    if encoder is None:
+        return "no network: nothing is trained"
+    shape = f"width {encoder['width']}, {encoder['blocks']} blocks, {encoder['heads']} heads"
+    return f"encoder {encoder['name'] or 'of its own'} ({shape})"
+
+
+def show_tasks(facts: dict[str, Any], console: Console) -> None:
+    """Print a table of the tasks, and what accuracy to expect."""
+    from gcab.cli.lesson_display import subjects
+    from gcab.report.model_page import estimate_now, warnings_of
+
+    def known(value: Any, unit: str = "") -> str:
+        return "-" if value is None else f"{value}{unit}"
+
+    epochs = [] if facts["encoder"] is None else ["epochs"]
     lines = [["task", "learned", "classes", "photos", "held out", "then", "now", *epochs, "names"]]
     for task in facts["tasks"]:
         accuracy = None if task["accuracy"] is None else round(task["accuracy"], 1)
@@ -94,6 +106,12 @@ def show_overview(facts: dict[str, Any], console: Console) -> None:
         )
     for warning in warnings_of(facts, None):
         say(console, f"warning: {warning}")
+
+
+def show_trust(facts: dict[str, Any], console: Console) -> None:
+    """Print who decides, the capacity left, and how far probabilities are to be trusted."""
+    from gcab.classifier.calibration import FEWEST
+
     if facts["verdict"]:
         say(console, facts["verdict"])
     if facts["capacity_left"]:
@@ -102,17 +120,25 @@ def show_overview(facts: dict[str, Any], console: Console) -> None:
             "capacity left: "
             + ", ".join(f"{100 * share:.0f} % {name}" for name, share in facts["capacity_left"].items()),
         )
-    error = calibration["expected_calibration_error"]
-    if calibration["images"]:
-        told = "not measured (the last task has too few)" if error is None else f"{100 * error:.1f} %"
-        flags = "" if calibration["tells_unknown"] else f", below {FEWEST} no photo is flagged as unknown"
-        say(
-            console,
-            f"calibrated on {counted(calibration['images'], 'photo')} held or left out{flags}; "
-            f"calibration error: {told}",
-        )
-    else:
+    calibration = facts["calibration"]
+    if not calibration["images"]:
         say(console, "nothing is flagged as unknown")
+        return
+    error = calibration["expected_calibration_error"]
+    told = "not measured (the last task has too few)" if error is None else f"{100 * error:.1f} %"
+    flags = "" if calibration["tells_unknown"] else f", below {FEWEST} no photo is flagged as unknown"
+    say(
+        console,
+        f"calibrated on {counted(calibration['images'], 'photo')} held or left out{flags}; calibration error: {told}",
+    )
+
+
+def show_storage(facts: dict[str, Any], console: Console) -> None:
+    """Print the size of the model, the photos in it, and work that waits in its folder."""
+    from gcab.classifier.audit import keeping
+    from gcab.classifier.model_folder import UNITS
+    from gcab.cli.lesson_display import amount
+
     say(console, f"size: {amount(facts['bytes']['model'])}, the whole folder {amount(facts['bytes']['folder'])}")
     images = facts["images"]
     if images["count"]:

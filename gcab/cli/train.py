@@ -91,8 +91,8 @@ def train_verb(verb: argparse.Namespace, console: Console) -> None:
     from gcab.parallel.devices import choose_device
     from gcab.parallel.ranks import one_goes_ahead
     from gcab.report.tables import accuracy_table
-    from gcab.runs.experiment import load_data, run_experiment, run_path
     from gcab.runs.folder import RunFolder
+    from gcab.runs.run import load_data, run_path, train_run
     from gcab.terminal import RunDisplay, WorkDisplay
     from gcab.training.distributed import process_group
 
@@ -116,7 +116,7 @@ def train_verb(verb: argparse.Namespace, console: Console) -> None:
         ):
             data = load_data(config, verb.data)
         with RunDisplay(console, config.method, config.epochs) as display:
-            final = run_experiment(config, data, path, device, display, verb.command)
+            final = train_run(config, data, path, device, display, verb.command)
     if not launch.is_first:
         return
     console.print(accuracy_table([RunFolder.open(path)]))

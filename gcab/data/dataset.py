@@ -16,18 +16,18 @@ SHARP_EYE = {"options.eye_side": 64, "options.side": 64}  # for images of 64 pix
 
 @dataclass(frozen=True)
 class Dataset:
-    """All that the rest of gcab knows about a data set."""
+    """All that the rest of gcab knows about a data set; what is left out is as for photos in a folder."""
 
     name: str
     summary: str
     classes: int | None  # None: known only once it is read
     size: int  # side of the images unless the user asks for another
-    mean: Colour  # of channel values in 0..1
-    std: Colour
-    crop: Literal["pad", "resized", "none"]
-    flip: bool
-    needs_root: bool
     load: Callable[[Path | None, Split, Size], ImageSet]
+    mean: Colour = IMAGENET_MEAN  # of channel values in 0..1
+    std: Colour = IMAGENET_STD
+    crop: Literal["pad", "resized", "none"] = "resized"
+    flip: bool = True
+    needs_root: bool = True
     tasks: tuple[int, ...] = ()  # numbers of tasks that are usual
     order: tuple[int, ...] | None = None  # the authors' class order, where it is known
     preset: Mapping[str, Any] = field(default_factory=dict)  # by dotted key; options hold for methods that have them

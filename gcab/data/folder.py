@@ -27,7 +27,7 @@ from gcab.data.archive import (
 )
 from gcab.data.cache import FOLDER as CACHE
 from gcab.data.cache import decoded, fingerprint, stamps
-from gcab.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset
+from gcab.data.dataset import Dataset
 from gcab.data.decode import image_set
 from gcab.data.decoders import MANY
 from gcab.data.images import ImageSet, Split
@@ -226,11 +226,6 @@ DATASET = Dataset(
     needs="a folder per class, in DIR, or in DIR/train and DIR/test (val, validation, ...); or --data TABLE.csv",
     classes=None,
     size=64,
-    mean=IMAGENET_MEAN,
-    std=IMAGENET_STD,
-    crop="resized",
-    flip=True,
-    needs_root=True,
     load=load,
     preset={"encoder.patch": 8},
 )

@@ -96,7 +96,6 @@ def idx_dataset(source: Idx, title: str, mean: float, std: float, flip: bool) ->
         std=(std, std, std),
         crop="pad",
         flip=flip,
-        needs_root=True,
         load=partial(load, source=source),
         tasks=(5,),
         preset={"scenario.order": "sorted", "encoder.patch": 4},

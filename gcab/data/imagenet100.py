@@ -10,7 +10,7 @@ import torch
 
 from gcab.data.archive import LeftOut, existing_folder, image_files, listed, text_lines
 from gcab.data.cache import decoded, fingerprint, stamps
-from gcab.data.dataset import IMAGENET_MEAN, IMAGENET_STD, SHARP_EYE, Dataset
+from gcab.data.dataset import SHARP_EYE, Dataset
 from gcab.data.images import ImageSet, Split
 from gcab.errors import GcabError
 from gcab.sizes import Size, size_name
@@ -67,11 +67,6 @@ DATASET = Dataset(
     address="https://image-net.org/download.php",
     classes=100,
     size=224,
-    mean=IMAGENET_MEAN,
-    std=IMAGENET_STD,
-    crop="resized",
-    flip=True,
-    needs_root=True,
     load=load,
     tasks=(10,),
     order=ORDER,

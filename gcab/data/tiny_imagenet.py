@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gcab.data.archive import IMAGE_SUFFIXES, File, existing_folder, listed, text_lines
 from gcab.data.cache import decoded, fingerprint
-from gcab.data.dataset import IMAGENET_MEAN, IMAGENET_STD, SHARP_EYE, Dataset
+from gcab.data.dataset import SHARP_EYE, Dataset
 from gcab.data.images import ImageSet, Split
 from gcab.data.tree import LazyFiles, Tree, no_collecting, open_tree
 from gcab.errors import GcabError
@@ -179,11 +179,6 @@ DATASET = Dataset(
     address=ADDRESS,
     classes=200,
     size=64,
-    mean=IMAGENET_MEAN,
-    std=IMAGENET_STD,
-    crop="resized",
-    flip=True,
-    needs_root=True,
     load=load,
     tasks=(5, 10),
     order=ORDER,

@@ -75,7 +75,7 @@ def forgetting(results: Results) -> float | None:
 def forgetting_taw(results: Results) -> float | None:
     """Forgetting, task-aware: the points lost since the best moment when the task of each image is given.
 
-    As `forgetting`, on the task-aware matrix: it counts what was unlearned, not what new classes now compete with.
+    As `forgetting`, on the task-aware matrix: it counts what is lost within a task, not to the classes of others.
     """
     return _forgetting(results.taw)
 

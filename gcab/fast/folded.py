@@ -177,7 +177,7 @@ def fast_logits(network: GatedNetwork, spaces: Sequence[Tensor], masks: Sequence
 
 
 class FoldedDecoder(nn.Module):
-    """A snapshot of a network's decoder for inference: it neither learns nor follows the network afterwards."""
+    """A copy of a network's decoder for inference: it neither learns nor follows the network afterwards."""
 
     compiled = ("forward",)
 

@@ -1,6 +1,5 @@
 """DER++: stored images keep the logits that they had when they were stored, and their labels (Buzzega et al. 2020)."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -9,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gcab.data.tasks import Batch, Progress, Replay, Setting, Task
-from gcab.errors import GcabError
+from gcab.errors import check_options
 from gcab.methods.card import Card, Compass
 from gcab.methods.rehearsal import Replayed, ReplayedOptions
 from gcab.methods.space import Between, space
@@ -27,9 +26,7 @@ class DerppOptions(ReplayedOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("alpha", "beta"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise GcabError(f"options.{name} is {getattr(self, name)}: give 0 or more.")
+        check_options(self, weights=("alpha", "beta"))
 
     @property
     def draws(self) -> int:

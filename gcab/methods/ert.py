@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gcab.data.tasks import Batch, Part, Progress, Setting, Task, TaskImages
-from gcab.errors import GcabError
+from gcab.errors import GcabError, check_options
 from gcab.methods.card import Card, Compass
 from gcab.methods.method import cross_entropy, losses
 from gcab.methods.rehearsal import Replayed, ReplayedOptions
@@ -35,9 +35,7 @@ class ErtOptions(ReplayedOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("correction_epochs", "correction_rate"):
-            if getattr(self, name) < 0:
-                raise GcabError(f"options.{name} is {getattr(self, name)}: give 0 or more.")
+        check_options(self, weights=("correction_epochs", "correction_rate"))
         if not 0 < self.task_rate <= 1:
             raise GcabError(f"options.task_rate is {self.task_rate}: give a share above 0, up to 1.")
 

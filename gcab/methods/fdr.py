@@ -1,6 +1,5 @@
 """Function distance regularisation: stored images keep the outputs of their task's end (Benjamin et al. 2019)."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -9,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gcab.data.tasks import Batch, Progress, Replay, Task, TaskImages
-from gcab.errors import GcabError
+from gcab.errors import check_options
 from gcab.methods.card import Card, Compass
 from gcab.methods.rehearsal import ReplayedOptions, SharedByTasks
 from gcab.methods.space import Between, space
@@ -29,8 +28,7 @@ class FdrOptions(ReplayedOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.weight < math.inf:
-            raise GcabError(f"options.weight is {self.weight}: give 0 or more.")
+        check_options(self, weights=("weight",))
 
 
 class Fdr(SharedByTasks):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from gcab.data.tasks import Batch, Part, Progress, Setting, Task, TaskImages
-from gcab.errors import GcabError
+from gcab.errors import GcabError, check_options
 from gcab.fast.encoders import make_transformer
 from gcab.fast.folded import DecoderPass, FoldedDecoder, fast_logits, pass_logits, passes_of
 from gcab.methods.card import Card, Compass
@@ -57,9 +57,7 @@ class GcabOptions:
     network: NetworkOptions = field(default_factory=NetworkOptions)
 
     def __post_init__(self) -> None:
-        for name in ("lambda_gcab", "lambda_pfr", "gate_limit", "statistics_weight"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise GcabError(f"options.{name} is {getattr(self, name)}: give 0 or more.")
+        check_options(self, weights=("lambda_gcab", "lambda_pfr", "gate_limit", "statistics_weight"))
         if not 1 <= self.network.sharpest < math.inf:
             raise GcabError(f"options.network.sharpest is {self.network.sharpest}: give 1 or more.")
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from gcab.data.tasks import AT_ONCE, OnProgress, Setting, Task, TaskImages, ignore
-from gcab.errors import GcabError
+from gcab.errors import GcabError, check_options
 from gcab.fast.folded import FoldedDecoder
 from gcab.methods.card import Card
 from gcab.methods.gcab import Gcab, GcabOptions
@@ -51,9 +51,7 @@ class GcabFastOptions(GcabOptions):
         super().__post_init__()
         if not 0 < self.capacity <= 1:
             raise GcabError(f"options.capacity is {self.capacity}: give a share above 0 and up to 1.")
-        for name in ("distillation_steps", "distillation_batch", "distillation_lr", "temperature", "views"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise GcabError(f"options.{name} is {getattr(self, name)}: give a number greater than 0.")
+        check_options(self, ("distillation_steps", "distillation_batch", "distillation_lr", "temperature", "views"))
 
 
 class GcabFast(Gcab):

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor
 
 from gcab.data.tasks import Batch, Progress, Task
-from gcab.errors import GcabError
+from gcab.errors import check_options
 from gcab.methods.card import Card, Compass
 from gcab.methods.distillation import sigmoid_cross_entropy, softened_divergence
 from gcab.methods.regularised import Distilled, RegularisedOptions
@@ -26,8 +26,7 @@ class LwfOptions(RegularisedOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.temperature > 0:
-            raise GcabError(f"options.temperature is {self.temperature}: give a number greater than 0.")
+        check_options(self, ("temperature",))
 
 
 class Lwf(Distilled):

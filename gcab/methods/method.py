@@ -35,6 +35,7 @@ class Method(nn.Module, ABC):
     recorded: ClassVar[bool] = True  # a step may be recorded: no branch on a value, the same shapes every time
     mixes: ClassVar[bool] = False  # learns from images that are mixed with each other (`augment.cutmix`)
     square: ClassVar[bool] = False  # turns images by 90 degrees, so that they must be square
+    sums: ClassVar[str] = "its other parts"  # what in it learns without training, in words, if it is `additive`
     ahead: ClassVar[bool] = True  # the next batch may be prepared during a step; false where a step changes the memory
 
     def __init__(self, setting: Setting, options: Any) -> None:

@@ -5,7 +5,7 @@ Not in the paper. `Gcab` trains the network; here is the rest, each part switche
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 class Opinionated(Method):
     """A gated network whose heads decide alone, or together with class statistics and an eye."""
 
+    sums: ClassVar[str] = "the eye and the class statistics"
     options: "GcabOptions"
     network: GatedNetwork
     teacher: Frozen | None  # the encoder before the current task

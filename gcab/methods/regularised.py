@@ -1,13 +1,12 @@
 """Base of methods that store no image and add a regularisation term to the loss."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from torch import Tensor
 
 from gcab.data.tasks import Setting, Task, TaskImages
-from gcab.errors import GcabError
+from gcab.errors import check_options
 from gcab.methods.finetune import Finetune
 from gcab.methods.method import Loss
 from gcab.model.frozen import Frozen
@@ -22,8 +21,7 @@ class RegularisedOptions:
     heads: Literal["new", "all"] = "new"  # that the labels train; new: FACIL, all: Mammoth
 
     def __post_init__(self) -> None:
-        if not 0 <= self.weight < math.inf:
-            raise GcabError(f"options.weight is {self.weight}: give 0 or more.")
+        check_options(self, weights=("weight",))
 
 
 class Regularised(Finetune):

@@ -124,7 +124,7 @@ class GatedPositionalSelfAttention(SelfAttention):
         dy = y.flatten()[None, :] - y.flatten()[:, None]
         self.register_buffer("offsets", torch.stack([dx, dy, dx**2 + dy**2], dim=-1), persistent=False)
 
-    def look_at_neighbours(self) -> None:
+    def start_like_convolution(self) -> None:
         """Start like a convolution: V is the identity, each of k² heads looks at one cell of a k x k area."""
         kernel = math.isqrt(self.heads)
         with torch.no_grad():
@@ -256,7 +256,7 @@ class Encoder(nn.Module):
         nn.init.trunc_normal_(self.position, std=0.02)
         for module in self.modules():
             if isinstance(module, GatedPositionalSelfAttention):
-                module.look_at_neighbours()
+                module.start_like_convolution()
 
     def forward(self, images: Tensor) -> Tensor:
         x = self.embed(images)

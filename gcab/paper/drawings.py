@@ -49,7 +49,7 @@ GREEK = {"lambda_gcab": "λ_GCAB", "lambda_pfr": "λ_pfr"}
 def main(runs: Sequence[RunFolder], lines: Lines) -> "Figure":  # noqa: ARG001
     """ACC_TAG after each task, as in figure allscenarios; GCAB-Fast and the paper's result stand at the last one.
 
-    So does what a stored model reaches, where that is not the end of its curve, which the log tells.
+    A stored model that no longer reaches what its run's log says has a point of its own there, too.
     """
     scenarios = by_scenario(runs)
     methods = {title_of(group): group.runs[0].method for groups in scenarios.values() for group in groups}

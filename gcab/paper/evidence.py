@@ -3,13 +3,14 @@
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
-from gcab.classifier.distillation import departs
+from gcab.classifier.distilling_runs import departs
 from gcab.config import scenario_preset
 from gcab.errors import GcabError
+from gcab.flaws import flaws
 from gcab.paper.published import TITLES
-from gcab.records import FastRecord, RuntimeRecord, flaws
+from gcab.records import FastRecord, GcabSettings, RuntimeRecord
 from gcab.report.tables import Group, group_runs, where_tested
 from gcab.runs.files import parsed
 from gcab.runs.folder import RunFolder
@@ -19,27 +20,13 @@ Record = dict[str, Any]  # column -> value: a line of a table
 AGAIN = ", measured again"  # a stored model that decides otherwise than when its run was logged
 
 
-class Network(TypedDict):
-    gates: bool
-
-
-class GcabOptions(TypedDict):
-    """What is read of a gcab run's settings."""
-
-    drift: str
-    compensation: bool
-    lambda_gcab: float
-    lambda_pfr: float
-    network: Network
-
-
 def finished(runs: Sequence[RunFolder]) -> list[RunFolder]:
     """Runs that have a result, and the settings that rows are named by; there must be one."""
     found = [run for run in runs if run.final()]
     if not found:
         raise GcabError("none of these runs is finished: the command that started one continues it.")
     for run in found:
-        for flaw in flaws(run.config["options"], GcabOptions, "config.options") if run.method == "gcab" else ():
+        for flaw in flaws(run.config["options"], GcabSettings, "config.options") if run.method == "gcab" else ():
             raise GcabError(f"{run.path / 'config.json'} is damaged ({flaw}): restore it, or train the run again.")
     return found
 

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from gcab.classifier.distillation import departure, distill_run, distillation_settings, fast_folder, percent
+from gcab.classifier.distillation import distillation_settings, percent
+from gcab.classifier.distilling_runs import departure, distill_run, fast_folder
 from gcab.config import Overrides, RunConfig, leaves, override, resolve
 from gcab.data.registry import dataset
 from gcab.data.scenario import Scenario
@@ -21,9 +22,9 @@ from gcab.paper.rows import Recipe, Row
 from gcab.paper.timing import time_models
 from gcab.profiles import DEFAULT_PROFILE
 from gcab.report.logs import check_log
-from gcab.runs.experiment import load_data, run_experiment, run_path
 from gcab.runs.finding import is_run
 from gcab.runs.folder import RunFolder
+from gcab.runs.run import load_data, run_path, train_run
 from gcab.terminal import RunDisplay, WorkDisplay
 
 OPTIONS = "options."
@@ -219,7 +220,7 @@ def train(job: Job, root: Path | None, device: torch.device, console: Console, t
     if caution := config.training.caution():
         say(console, f"{title}: {caution}")
     with RunDisplay(console, job.name, config.epochs) as display:
-        final = run_experiment(config, load_data(config, root), job.path, device, display, command)
+        final = train_run(config, load_data(config, root), job.path, device, display, command)
     say(
         console,
         f"{title}: ACC_TAG {final['acc_tag']:.2f} %  ACC_TAW {final['acc_taw']:.2f} %  ({final['seconds']:.0f} s)",

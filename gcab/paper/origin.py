@@ -16,7 +16,7 @@ from gcab.runs.folder import RunFolder
 
 
 def origin(name: str, runs: Sequence[RunFolder], names: Sequence[str], out: Path) -> str:
-    """Both commands; runs may be some of those that the recipe makes today, and others besides, told by their names."""
+    """The commands that make a figure from nothing and from its logs; runs that the recipe would not make are named."""
     command, jobs = recipe_command(name, runs)
     here = sum(any(is_of(run, job) for run in runs) for job in jobs)
     others = [own for run, own in zip(runs, names, strict=True) if not any(is_of(run, job) for job in jobs)]

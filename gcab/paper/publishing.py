@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from gcab.config import scenario_preset
 from gcab.errors import GcabError
@@ -11,6 +11,7 @@ from gcab.paper.exhibits import EXHIBITS, Exhibit
 from gcab.paper.origin import origin
 from gcab.paper.recipes import RECIPES
 from gcab.paper.store import RESULTS, keep, relative_path, store_of
+from gcab.records import FigureRecord
 from gcab.report.plotting import STYLE, save
 from gcab.report.tables import NOTHING, Table
 from gcab.runs.environment import HARDWARE, environment
@@ -31,16 +32,6 @@ SHARED = {  # columns only where lines differ in them, else words of the note
     "Tasks": "tasks",
     "Seeds": "number of seeds",
 }
-
-
-class Entry(TypedDict):
-    folder: str
-
-
-class Published(TypedDict):
-    """What is read of a figure's numbers."""
-
-    runs: list[Entry]
 
 
 def publish(name: str, runs: Sequence[RunFolder], out: Path, command: str) -> Table:
@@ -128,7 +119,7 @@ def markdown(table: Table) -> str:
 def list_runs(out: Path) -> None:
     """Name the runs of all figures in a folder, so that whatever reads runs can be given the folder."""
     figures = [out / f"{name}.json" for name in RECIPES]
-    entries = [entry for file in figures if file.exists() for entry in read_json(file, Published)["runs"]]
+    entries = [entry for file in figures if file.exists() for entry in read_json(file, FigureRecord)["runs"]]
     write_json(out / RUN_LIST, sorted({entry["folder"] for entry in entries}))
 
 

@@ -8,7 +8,7 @@ import torch
 
 from gcab.bench.clock import Effort, time_ways
 from gcab.bench.cost import count_macs
-from gcab.classifier.distillation import fast_folder
+from gcab.classifier.distilling_runs import fast_folder
 from gcab.fast.inference import fast_predictor
 from gcab.methods.method import Method, parameter_count
 from gcab.paper.evidence import distillations

@@ -6,7 +6,8 @@ from typing import Any
 
 from gcab.errors import GcabError
 from gcab.evaluation.metrics import METRICS
-from gcab.records import RunRecord, flaws, line_flaws
+from gcab.flaws import flaws, line_flaws
+from gcab.records import RunRecord
 from gcab.runs.folder import RunFolder, find_runs
 
 

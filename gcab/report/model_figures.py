@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 MOST_CLASSES = 25  # whose names can be read beside a matrix; of more, lessons are shown
-NUMBERED = 12  # columns up to which each cell has room for its number and a name above it
 
 
 def styled(draw: "Callable[P, Figure]") -> "Callable[P, Figure]":

@@ -18,7 +18,7 @@ Measured = Mapping[str, Any]  # `gcab.classifier.testing.measure`
 
 
 def write_model_page(facts: Facts, measured: Measured | None, out: Path) -> Path:
-    """A page with what there is to say of a model, written where asked."""
+    """Write the page about a model."""
     return write_page(out, *opened(facts, measured), sections_of(facts, measured))
 
 

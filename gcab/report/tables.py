@@ -116,7 +116,7 @@ def results_of(run: RunFolder) -> Results:
 
 
 def group_runs(runs: Sequence[RunFolder], elsewhere: Sequence[RunFolder] = ()) -> list[Group]:
-    """Gather seeds of the same experiment and name each group by its method and what sets it apart from the others.
+    """Gather seeds of the same settings and name each group by its method and what sets it apart from the others.
 
     Where runs elsewhere, as in another panel of a figure, have several profiles, it is named by its own here, too.
     """

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError
 
 from gcab.errors import GcabError
-from gcab.records import FileRecord, flaws, model_flaws
+from gcab.flaws import flaws, model_flaws
+from gcab.records import FileRecord
 from gcab.runs.files import saving, sha256, sync_folder, write_bytes, write_json
 from gcab.version import VERSION
 

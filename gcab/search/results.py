@@ -4,29 +4,17 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from gcab.errors import GcabError
-from gcab.records import Count, flaws
+from gcab.flaws import flaws
+from gcab.records import Count, TrialRecord
 from gcab.report.tables import NOTHING, Table
 from gcab.runs.files import parsed, saving
 from gcab.runs.folder import final_of
 from gcab.search.trials import Search, Trial
 
 FILE = "trials.jsonl"
-
-
-class TrialRecord(TypedDict):
-    """A line of trials.jsonl."""
-
-    search: str
-    trial: Count
-    settings: dict[str, Any]
-    run: str  # its folder, beside the file
-    acc_tag: float | None  # on held-out training images; None where its loss became infinite
-    acc_taw: float | None
-    seconds: float | None
-    problem: str
 
 
 def finished_trials(search: Search) -> dict[int, TrialRecord]:

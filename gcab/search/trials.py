@@ -14,7 +14,7 @@ from gcab.errors import GcabError
 from gcab.methods.registry import method_named
 from gcab.methods.space import Space
 from gcab.parallel.devices import choose_device
-from gcab.runs.experiment import load_data, run_experiment, run_path
+from gcab.runs.run import load_data, run_path, train_run
 from gcab.seeds import derived_seed
 from gcab.terminal import RunDisplay
 from gcab.training.trainer import DivergedError
@@ -103,7 +103,7 @@ def run_trial(trial: Trial, title: str, root: Path | None, device: str, command:
     console, config = Console(force_terminal=False), trial.config
     try:
         with RunDisplay(console, title, config.epochs) as display:
-            run_experiment(config, load_data(config, root), trial.path, choose_device(device), display, command)
+            train_run(config, load_data(config, root), trial.path, choose_device(device), display, command)
     except DivergedError as error:
         return error.where
     return ""

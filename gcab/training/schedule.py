@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from gcab.errors import GcabError
+from gcab.errors import GcabError, check_options
 from gcab.fast.graphs import recordable_rate
 
 
@@ -52,12 +52,8 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.held_out <= 0.5:
             raise GcabError(f"training.held_out is {self.held_out}: give a share from 0 to 0.5.")
-        for name in ("epochs", "first_task", "batch_size", "lr"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise GcabError(f"training.{name} is {getattr(self, name)}: give a number greater than 0.")
-        for name in ("warmup_epochs", "warmup_lr", "min_lr", "lr_lag", "weight_decay", "clip", "momentum"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise GcabError(f"training.{name} is {getattr(self, name)}: give 0 or more.")
+        not_negative = ("warmup_epochs", "warmup_lr", "min_lr", "lr_lag", "weight_decay", "clip", "momentum")
+        check_options(self, ("epochs", "first_task", "batch_size", "lr"), not_negative, section="training")
 
 
 def learning_rate(config: TrainingConfig, epoch: int) -> float:

@@ -32,8 +32,8 @@ from gcab.methods.gcab import Gcab
 from gcab.methods.method import Method, grow, state_bytes
 from gcab.methods.registry import methods
 from gcab.runs.assemble import build_method, load_method
-from gcab.runs.experiment import Experiment, run_experiment
 from gcab.runs.folder import RunFolder
+from gcab.runs.run import Run, train_run
 from gcab.sizes import sides
 from gcab.training.step import Step
 from gcab.training.trainer import Epoch, Trainer, finish
@@ -126,7 +126,7 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(
         torch.manual_seed(len(left))  # a run depends on its own seed only
         with contextlib.suppress(StoppedError):
             data = data_for(finished.config)
-            final = run_experiment(finished.config, data, tmp_path / "run", CPU, stop_once, checkpoint_seconds=0)
+            final = train_run(finished.config, data, tmp_path / "run", CPU, stop_once, checkpoint_seconds=0)
     assert not left
     same_results(RunFolder.open(tmp_path / "run"), finished.run)
 
@@ -256,7 +256,7 @@ def test_the_seed_alone_decides_the_initial_weights(case: Case, tmp_path: Path) 
         data = data_for(config)
         torch.manual_seed(surroundings)
         run = RunFolder(tmp_path, {})
-        method = Experiment(config, data, run, CPU, lambda _: None, checkpoint_seconds=0).method
+        method = Run(config, data, run, CPU, lambda _: None, checkpoint_seconds=0).method
         grow(method, data.scenario.tasks[0], seed)
         return {name: parameter.detach() for name, parameter in method.named_parameters()}
 

@@ -17,9 +17,9 @@ from gcab.data.tasks import Batch, Progress
 from gcab.errors import GcabError
 from gcab.methods.finetune import Finetune
 from gcab.runs.checkpoint import CheckpointStore
-from gcab.runs.experiment import run_experiment, run_path
 from gcab.runs.folder import RunFolder
 from gcab.runs.lock import RunLock
+from gcab.runs.run import run_path, train_run
 
 pytestmark = pytest.mark.repeats
 
@@ -47,12 +47,12 @@ def stopped(config: RunConfig, path: Path, kind: str, task: int, epoch: int | No
             raise StoppedError
 
     with pytest.raises(StoppedError):
-        run_experiment(config, data_for(config), path, CPU, observe, checkpoint_seconds=0)
+        train_run(config, data_for(config), path, CPU, observe, checkpoint_seconds=0)
 
 
 def resumed(config: RunConfig, path: Path) -> tuple[RunFolder, list[dict[str, Any]]]:
     seen: list[dict[str, Any]] = []
-    run_experiment(config, data_for(config), path, CPU, seen.append, checkpoint_seconds=0)
+    train_run(config, data_for(config), path, CPU, seen.append, checkpoint_seconds=0)
     return RunFolder.open(path), seen
 
 
@@ -138,24 +138,24 @@ def test_another_configuration_does_not_touch_the_folder(finetune: FinishedRun) 
     other = Case("finetune", "official").config(seed=2)
     before = (finetune.run.path / "metrics.jsonl").read_bytes()
     with pytest.raises(GcabError, match=r"was started with config\.seed = 1, but this command has 2"):
-        run_experiment(other, data_for(other), finetune.run.path, CPU, ignore)
+        train_run(other, data_for(other), finetune.run.path, CPU, ignore)
     assert (finetune.run.path / "metrics.jsonl").read_bytes() == before
 
 
 def test_a_run_goes_on_with_the_images_it_began_with(tmp_path: Path) -> None:
     config = Case("eye", "official").config()
     data = data_for(config)
-    final = run_experiment(config, data, tmp_path, CPU, ignore)
-    assert run_experiment(config, data, tmp_path, CPU, ignore) == final
+    final = train_run(config, data, tmp_path, CPU, ignore)
+    assert train_run(config, data, tmp_path, CPU, ignore) == final
     other = replace(data, test=replace(data.test, images=255 - data.test.images))
     with pytest.raises(GcabError, match="was started with other images of the same classes"):
-        run_experiment(config, other, tmp_path, CPU, ignore)
+        train_run(config, other, tmp_path, CPU, ignore)
 
 
 def test_a_run_folder_has_one_writer(tmp_path: Path) -> None:
     config = Case("finetune", "official").config()
     with RunLock(tmp_path), pytest.raises(GcabError, match="another gcab process"):
-        run_experiment(config, data_for(config), tmp_path, CPU, ignore)
+        train_run(config, data_for(config), tmp_path, CPU, ignore)
     assert not (tmp_path / "config.json").exists()
 
 
@@ -245,7 +245,7 @@ def test_a_loss_that_is_no_number_keeps_the_last_good_checkpoint(
     with monkeypatch.context() as patched:
         patched.setattr(Finetune, "loss", loss)
         with pytest.raises(GcabError, match="task 2, epoch 2, step 2: the last good checkpoint is kept"):
-            run_experiment(finetune.config, data_for(finetune.config), path, CPU, ignore, checkpoint_seconds=0)
+            train_run(finetune.config, data_for(finetune.config), path, CPU, ignore, checkpoint_seconds=0)
     checkpoint, warnings = CheckpointStore(path / "checkpoint").load_latest()
     assert checkpoint is not None
     assert not warnings
@@ -257,7 +257,7 @@ def test_a_loss_that_is_no_number_keeps_the_last_good_checkpoint(
 def test_a_rate_far_too_high_ends_in_a_sentence(tmp_path: Path) -> None:
     config = Case("finetune", "official").config(changes={"training.lr": 1e30, "training.warmup_epochs": 0})
     with pytest.raises(GcabError, match=r"the loss became .* in task 1, epoch \d, step \d"):
-        run_experiment(config, data_for(config), tmp_path, CPU, ignore)
+        train_run(config, data_for(config), tmp_path, CPU, ignore)
 
 
 def test_other_seeds_and_other_data_give_other_results(finetune: FinishedRun, tmp_path: Path) -> None:

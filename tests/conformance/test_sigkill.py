@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from helpers.runs import CPU, Case, data_for, finished_run, ignore, same_results
 
-from gcab.runs.experiment import run_experiment
 from gcab.runs.folder import RunFolder
+from gcab.runs.run import train_run
 
 pytestmark = [pytest.mark.repeats, pytest.mark.usefixtures("forked_interpreters")]
 
@@ -19,7 +19,7 @@ KILLS = 3
 
 def train(case: Case, path: Path) -> None:
     config = case.config()
-    run_experiment(config, data_for(config), path, CPU, ignore, checkpoint_seconds=0)
+    train_run(config, data_for(config), path, CPU, ignore, checkpoint_seconds=0)
 
 
 def records_in(path: Path) -> int:
@@ -32,7 +32,7 @@ def test_a_killed_run_ends_as_if_it_had_never_been_killed(case: Case, tmp_path: 
     expected = finished_run(case.config(), tmp_path / "whole").run
     path = tmp_path / "killed"
     server = multiprocessing.get_context("forkserver")  # loads torch once, and each process starts from there
-    server.set_forkserver_preload(["gcab.runs.experiment", "torch._dynamo", "pytest"])
+    server.set_forkserver_preload(["gcab.runs.run", "torch._dynamo", "pytest"])
     moments, codes = [], []
     for _ in range(KILLS):
         process = server.Process(target=train, args=(case, path))
@@ -47,7 +47,7 @@ def test_a_killed_run_ends_as_if_it_had_never_been_killed(case: Case, tmp_path: 
         codes.append(process.exitcode)
     assert codes[0] == -signal.SIGKILL
     assert set(codes) <= {0, -signal.SIGKILL}, f"the run failed by itself, after {moments}"
-    run_experiment(case.config(), data_for(case.config()), path, CPU, ignore, checkpoint_seconds=0)
+    train_run(case.config(), data_for(case.config()), path, CPU, ignore, checkpoint_seconds=0)
     try:
         same_results(RunFolder.open(path), expected)
     except AssertionError as difference:

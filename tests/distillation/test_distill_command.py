@@ -24,7 +24,7 @@ from gcab.methods.gcab import Gcab
 from gcab.methods.gcab_fast import GcabFast
 from gcab.methods.method import parameter_count
 from gcab.methods.one_pass import Imitation
-from gcab.runs.experiment import load_data, make_evaluator
+from gcab.runs.run import load_data, make_evaluator
 
 PLAIN = {**TINY, "encoder.width": 20, "training.batch_size": 8}
 SMALL = {**PLAIN, **FEW_FEATURES}

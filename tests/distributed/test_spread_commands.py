@@ -13,9 +13,9 @@ from helpers.settings import train_flags
 from gcab.cli.main import main, make_parser
 from gcab.cli.train import changes_of
 from gcab.config import resolve
-from gcab.runs.experiment import run_path
 from gcab.runs.folder import RunFolder
 from gcab.runs.lock import RunLock
+from gcab.runs.run import run_path
 
 SHORT = {"encoder.blocks": 2, "encoder.mlp_ratio": 4.0, "training.epochs": 2, "training.batch_size": 48}
 TRAIN = ["train", "digits/2", "--device", "cpu", *train_flags("gcab", {**SHORT, "training.warmup_epochs": 1})]

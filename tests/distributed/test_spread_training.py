@@ -9,8 +9,8 @@ import pytest
 from helpers.processes import ranks
 from helpers.spread_runs import CASES, CPU, config_of, data_of, tasks_of
 
-from gcab.runs.experiment import run_experiment
 from gcab.runs.folder import RunFolder
+from gcab.runs.run import train_run
 
 pytestmark = pytest.mark.repeats
 
@@ -40,7 +40,7 @@ def test_two_processes_have_the_losses_and_accuracies_of_one(
     shared_runs: Path, tmp_path: Path, method: str, profile: str
 ) -> None:
     config = config_of(method, profile)
-    run_experiment(config, data_of(config), tmp_path / "alone", CPU, lambda _: None)
+    train_run(config, data_of(config), tmp_path / "alone", CPU, lambda _: None)
     alone, shared = RunFolder.open(tmp_path / "alone"), RunFolder.open(shared_runs / f"{method}-{profile}")
     epochs = alone.records("epoch")
     assert len(epochs) == 2 * tasks_of(method)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from helpers.documents import ADD_A_METHOD, REFERENCE, ROOT, code_spans, text_of, verbs
 
+from gcab.classifier.teaching import Wishes
 from gcab.cli.main import main, make_parser
 from gcab.cli.train import changes_of
 from gcab.config import resolve
@@ -50,6 +51,11 @@ def test_every_flag_of_a_verb_is_documented() -> None:
         assert isinstance(group.choices, dict)
         for flag in group.choices[verb]._option_string_actions:
             assert flag in ("-h", "--help") or "." in flag or f"`{flag}" in section, f"gcab {verb} {flag}"
+
+
+def test_every_wish_of_a_lesson_is_documented() -> None:
+    """On the page of the Python interface, as flags of `gcab learn` are in the reference."""
+    assert {*Wishes.__annotations__} <= {*code_spans(ROOT / "docs" / "api.md")}
 
 
 def test_every_hook_of_a_method_is_documented() -> None:

@@ -21,8 +21,8 @@ from gcab.evaluation.metrics import summary_of_part
 from gcab.methods.gcab import UNCOMPENSATED
 from gcab.model.referee import HEADS
 from gcab.profiles import DEFAULT_PROFILE
-from gcab.runs.experiment import load_data, run_experiment, run_path
 from gcab.runs.folder import RunFolder
+from gcab.runs.run import load_data, run_path, train_run
 
 pytestmark = [pytest.mark.repeats, pytest.mark.usefixtures("forked_interpreters")]
 
@@ -48,7 +48,7 @@ def training_here(method: str, root: Path, seed: int) -> Iterator[None]:
     """What another process would do, with a setting that it could not be told."""
     yield
     config = shortened(SCENARIO, method, DEFAULT_PROFILE, seed)
-    run_experiment(config, load_data(config, None), run_path(root, config), torch.device("cpu"), lambda _: None)
+    train_run(config, load_data(config, None), run_path(root, config), torch.device("cpu"), lambda _: None)
 
 
 @pytest.fixture(scope="module")

@@ -29,8 +29,8 @@ from gcab.paper.publishing import cell, default_folder, markdown, publish, table
 from gcab.paper.recipes import RECIPES
 from gcab.paper.store import usual_name
 from gcab.paper.timing import time_models
-from gcab.runs.experiment import load_data, run_experiment
 from gcab.runs.folder import RunFolder, find_runs
+from gcab.runs.run import load_data, train_run
 
 pytestmark = pytest.mark.usefixtures("small_eyes", "rough_embedding")
 
@@ -418,7 +418,7 @@ def test_a_clock_takes_any_student_and_others_say_when_they_make_one_again(
 def test_runs_of_the_fast_method_are_drawn_too(tmp_path: Path) -> None:
     config = resolve("digits/2", "gcab-fast", changes={"training.epochs": 1, **SHORT})
     path = tmp_path / "fast"
-    run_experiment(config, load_data(config, None), path, torch.device("cpu"), lambda _: None)
+    train_run(config, load_data(config, None), path, torch.device("cpu"), lambda _: None)
     runs = [RunFolder.open(path)]
     for name in ("main", "ablation", "memory"):
         publish(name, runs, tmp_path / name, "")

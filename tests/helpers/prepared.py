@@ -35,7 +35,7 @@ LOADED = (
     "torch._dynamo",
     "torch.distributed.run",
     "sklearn.datasets",
-    "gcab.runs.experiment",
+    "gcab.runs.run",
     "gcab.classifier.teaching",
     "gcab.serve.server",
 )

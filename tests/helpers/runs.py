@@ -1,4 +1,4 @@
-"""Whole experiments small enough for a fraction of a second: six classes, two or three tasks, tiny images."""
+"""Whole runs small enough for a fraction of a second: six classes, two or three tasks, tiny images."""
 
 import gc
 import weakref
@@ -21,8 +21,8 @@ from gcab.methods.method import Method
 from gcab.methods.registry import methods
 from gcab.parallel.devices import suitable_threads
 from gcab.runs.environment import environment
-from gcab.runs.experiment import Data, Experiment, Observer
 from gcab.runs.folder import RunFolder
+from gcab.runs.run import Data, Observer, Run
 from gcab.sizes import Size, sides
 from helpers.processes import without_seconds
 from helpers.settings import FEW_TOKENS, TINY
@@ -174,11 +174,11 @@ class FinishedRun:
 
 
 def finished_run(config: RunConfig, path: Path, observe: Observer | None = None) -> FinishedRun:
-    """What `run_experiment` does, keeping hold of the method; no checkpoint within a task."""
+    """What `train_run` does, keeping hold of the method; no checkpoint within a task."""
     data = data_for(config)
     tasks = [list(task.names) for task in data.scenario.tasks]
     run = RunFolder.prepare(path, {**environment(), "format": 1, "config": to_dict(config), "tasks": tasks})
-    experiment = Experiment(config, data, run, CPU, observe or ignore, checkpoint_seconds=1e9)
+    experiment = Run(config, data, run, CPU, observe or ignore, checkpoint_seconds=1e9)
     with suitable_threads(CPU, config.features_per_batch()):  # more add numbers up in another order
         experiment.finish()
     return FinishedRun(config, data, run, experiment.method)

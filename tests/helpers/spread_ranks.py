@@ -29,7 +29,7 @@ from gcab.parallel import ranks
 from gcab.parallel.launch import Launch
 from gcab.runs.checkpoint import flatten
 from gcab.runs.environment import environment
-from gcab.runs.experiment import Experiment, Observer
+from gcab.runs.run import Observer, Run
 from gcab.runs.shared import SharedRun
 from gcab.training.distributed import SharedAugment, process_group, shared_loss
 from gcab.training.feed import Feed
@@ -148,7 +148,7 @@ def seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-class Watched(Experiment):
+class Watched(Run):
     """Takes a digest of everything that a checkpoint would hold whenever a record is written."""
 
     digests: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ from gcab.data.digits import load
 from gcab.data.images import ImageSet
 from gcab.data.scenario import Scenario
 from gcab.methods.registry import method_named, methods
-from gcab.runs.experiment import Data
+from gcab.runs.run import Data
 from helpers.settings import FEW_TOKENS, tiny
 
 CPU = torch.device("cpu")

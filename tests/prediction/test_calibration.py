@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gcab.classifier.calibration import Calibration, cross_fitted_error, expected_calibration_error, fitted_temperature
+from gcab.classifier.calibration import Calibration, cross_fitted, expected_calibration_error, fitted_temperature
 from gcab.errors import GcabError
 
 
@@ -99,9 +99,9 @@ def test_the_error_is_not_measured_on_what_was_fitted() -> None:
     logits, labels = torch.tensor([[10.0, 0.0], [0.0, 10.0]] * 20).double(), torch.zeros(40, dtype=torch.int64)
     together = (logits / fitted_temperature(logits, labels)).softmax(dim=1)
     assert expected_calibration_error(together, labels) < 0.25
-    error = cross_fitted_error(logits, labels)
-    assert error is not None
-    assert error > 0.5
+    probabilities = cross_fitted(logits, labels)
+    assert probabilities is not None
+    assert expected_calibration_error(probabilities, labels) > 0.5
 
 
 def test_too_few_images_give_no_error() -> None:

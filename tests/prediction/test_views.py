@@ -16,8 +16,8 @@ from gcab.cli.main import main
 from gcab.data.arrays import as_images
 from gcab.errors import GcabError
 from gcab.model.referee import EYE
-from gcab.runs.experiment import evaluate_run
 from gcab.runs.folder import find_runs
+from gcab.runs.testing import evaluate_run
 from gcab.serve.served import Inference, ServedModel
 
 pytestmark = pytest.mark.repeats

@@ -1,4 +1,4 @@
-"""Experiments with a pretrained encoder run like others, and are kept apart from those from scratch."""
+"""Runs with a pretrained encoder run like others, and are kept apart from those from scratch."""
 
 from pathlib import Path
 

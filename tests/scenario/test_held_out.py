@@ -7,15 +7,15 @@ import pytest
 from helpers.settings import train_flags
 from torch import Tensor
 
-import gcab.runs.experiment
+import gcab.runs.run
 from gcab.cli.main import main
 from gcab.config import resolve
 from gcab.data.images import ImageSet, Split
 from gcab.data.registry import dataset
 from gcab.paper.evidence import reduced
 from gcab.report.tables import accuracy_table
-from gcab.runs.experiment import load_data
 from gcab.runs.folder import RunFolder
+from gcab.runs.run import load_data
 from gcab.sizes import Size
 
 SHORT = [*train_flags("finetune", {"training.epochs": 1, "training.batch_size": 64}), "--device", "cpu"]
@@ -33,7 +33,7 @@ def test_held_out_images_are_tested_on_and_not_trained_on(monkeypatch: pytest.Mo
         asked.append(split)
         return info.load(root, split, size)
 
-    monkeypatch.setattr(gcab.runs.experiment, "dataset", lambda _: replace(info, load=load))
+    monkeypatch.setattr(gcab.runs.run, "dataset", lambda _: replace(info, load=load))
     data = load_data(resolve("digits/5", "gcab", changes={"scenario.validation": 0.25}), None)
     assert asked == ["train"]
     trained = [data.scenario.open(task, data.train).train() for task in data.scenario.tasks]

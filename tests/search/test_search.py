@@ -14,7 +14,7 @@ from helpers.processes import LIMIT, start
 from helpers.settings import FEW_TOKENS, TINY, flags
 
 import gcab.cli.search
-import gcab.runs.experiment
+import gcab.runs.run
 from gcab.cli.main import main
 from gcab.config import config_hash, override, resolve
 from gcab.data.images import ImageSet, Split
@@ -128,7 +128,7 @@ def test_a_search_reads_no_test_image_and_ends_with_flags(
         asked.append(split)
         return info.load(root, split, size)
 
-    monkeypatch.setattr(gcab.runs.experiment, "dataset", lambda _: replace(info, load=load))
+    monkeypatch.setattr(gcab.runs.run, "dataset", lambda _: replace(info, load=load))
     command = (*FINETUNE, "--runs", str(tmp_path), "--trials")
     folder = tmp_path / "search" / "digits" / "2" / "finetune"
     first = here()

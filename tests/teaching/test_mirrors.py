@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from gcab import ContinualClassifier
 from gcab.classifier import learner
-from gcab.classifier.mirrors import BLIND, CHOSEN, Trial, said_by_others, try_mirrors
+from gcab.classifier.mirrors import BLIND, CHOSEN, Trial, leave_one_out, try_mirrors
 from gcab.classifier.plan import plan
 from gcab.classifier.teaching import teach
 from gcab.data.tasks import TaskImages
@@ -70,7 +70,7 @@ def test_every_photo_is_named_by_the_others() -> None:
     x = (features - features.mean(dim=0)) / features.std(dim=0, unbiased=False)
     x = torch.cat([x, torch.full((12, 1), features.numel() ** 0.5, dtype=torch.float64)], dim=1)
     y = functional.one_hot(labels).double()
-    said = said_by_others(features, y)
+    said = leave_one_out(features, y)
     for left_out in range(12):
         others = torch.arange(12) != left_out
         matrix = x[others].T @ x[others] + 12 * ridge(6, 12, 3) * torch.eye(7, dtype=torch.float64)

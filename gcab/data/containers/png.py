@@ -8,7 +8,6 @@ import struct
 from gcab.data.containers import exif
 from gcab.data.containers.contents import Contents, DamagedError, UnfitError, animated
 
-SIGNATURE = b"\x89PNG\r\n\x1a\n"
 MOST_CHUNKS = 65_536  # encoders write 8 KiB of pixels and more in each
 OUTSIDE = 12  # bytes of a chunk that are not its content: length, name, checksum
 KEPT = frozenset((b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND"))

@@ -1,7 +1,7 @@
 """A whole run: every task trained, evaluated and saved, resumable at any moment."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +17,13 @@ from gcab.data.registry import dataset
 from gcab.data.scenario import Scenario, TaskStream
 from gcab.data.tasks import Task, TaskImages
 from gcab.errors import GcabError
-from gcab.evaluation.evaluate import Evaluator, accuracies
-from gcab.evaluation.metrics import results_from_records, summary, summary_of_part
+from gcab.evaluation.evaluate import Evaluator
+from gcab.evaluation.metrics import results_from_records, summary
 from gcab.methods.method import Method, grow
 from gcab.parallel.devices import suitable_threads
 from gcab.parallel.ranks import rank, world
 from gcab.records import Count, EpochRecord, FinalRecord
-from gcab.runs.assemble import build_method, load_method, save_method
+from gcab.runs.assemble import build_method, save_method
 from gcab.runs.checkpoint import Checkpoint, CheckpointStore
 from gcab.runs.environment import environment, hardware
 from gcab.runs.folder import RunFolder
@@ -68,7 +68,7 @@ def run_path(root: Path, config: RunConfig) -> Path:
     return root / config.scenario.name / config.method / f"{config.seed}-{config_hash(config)}"
 
 
-def run_experiment(
+def train_run(
     config: RunConfig,
     data: Data,
     path: Path,
@@ -94,13 +94,13 @@ def run_experiment(
         if final is None:
             with suitable_threads(device, config.features_per_batch()):
                 try:
-                    final = Experiment(config, data, run, device, observe, checkpoint_seconds).finish()
+                    final = Run(config, data, run, device, observe, checkpoint_seconds).finish()
                 finally:  # the lock must outlast what is being written
                     run.checkpoints.wait()
         return final
 
 
-class Experiment:
+class Run:
     """Trains, evaluates and checkpoints one run."""
 
     def __init__(
@@ -277,39 +277,3 @@ def data_of(run: RunFolder, config: RunConfig, root: Path | None) -> Data:
 
 def make_evaluator(method: Method, data: Data, device: torch.device, views: int = 1) -> Evaluator:
     return Evaluator(method, TaskImages(data.test.images, data.scenario.relabel(data.test.labels)), device, views)
-
-
-WHOLE = "whole"  # the name of a method's own decision beside those of its parts
-
-
-@dataclass(frozen=True)
-class Tested:
-    """Summaries of a run's saved model, for the tasks it has learned."""
-
-    now: dict[str, Any]
-    recorded: dict[str, Any]
-    parts: dict[str, dict[str, Any]]  # what parts of the method would reach alone, now
-    decisions: dict[str, np.ndarray[Any, Any]]  # logits of the whole method and of these parts, for all test images
-    labels: np.ndarray[Any, Any]
-    classes: Sequence[int]  # of each task
-
-
-def evaluate_run(run: RunFolder, root: Path | None, device: torch.device, views: int = 1) -> Tested:
-    """Test the saved model of a run again, with so many views of each image."""
-    run.require_model()
-    method, config, description = load_method(run.model)
-    data = data_of(run, config, root)
-    evaluator = make_evaluator(method.to(device), data, device, views)
-    tasks = data.scenario.tasks if method.joint else data.scenario.tasks[: len(description["tasks"])]
-    record, logits, labels = evaluator.record(tasks, {})
-    decisions = evaluator.decisions(tasks)
-    parts = accuracies(decisions, labels.numpy(), record["classes"])
-    recorded = [stored for stored in run.records("task") if stored["task"] == len(tasks)]
-    return Tested(
-        summary(results_from_records([record])),
-        summary(results_from_records(recorded)),
-        {name: summary_of_part(record, part) for name, part in parts.items()},
-        {WHOLE: logits.numpy(), **decisions},
-        labels.numpy(),
-        record["classes"],
-    )
