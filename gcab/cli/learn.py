@@ -163,7 +163,8 @@ def learn_verb(verb: argparse.Namespace, console: Console) -> None:
             + (")" if photo.guess == photo.label else f", taken for {photo.guess})")
             for photo in result.unsure
         ]
-        display.say("\n".join([f"{verb.model.name}  least sure of:", *told]))
+        for line in (f"{verb.model.name}  least sure of:", *told):
+            display.say(line)
 
 
 def show_plan(found: "Plan", as_json: bool, console: Console) -> None:
@@ -176,7 +177,7 @@ def show_plan(found: "Plan", as_json: bool, console: Console) -> None:
     photos = sum(found.photos.values())
     say(
         console,
-        f"{found.model}  generation {found.generation} would learn {subjects(found.classes, found.again)}\n"
+        f"{found.model}  generation {found.generation} would learn {subjects(found.classes, found.again)}",
         f"{counted(photos, 'photo')} ({found.held_out} held out): "
         + ", ".join(f"{name} {count}" for name, count in found.photos.items()),
     )

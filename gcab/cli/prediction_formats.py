@@ -11,6 +11,8 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
+from gcab.terminal import visible
+
 if TYPE_CHECKING:
     from gcab.classifier.model import Classifier
     from gcab.classifier.prediction import Prediction
@@ -142,11 +144,6 @@ FORMATS: dict[str, type[Format]] = {"json": JsonLines, "csv": Csv, "table": Tabl
 
 def harmless(cell: str) -> str:
     return f"'{cell}" if cell.startswith(FORMULA) else cell
-
-
-def visible(text: str) -> str:
-    """Control characters as escapes: a name must not move the cursor, end a line or turn the text round."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def fitted(text: str, width: int, cut: bool, from_left: bool = False) -> str:
