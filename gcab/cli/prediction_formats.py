@@ -125,11 +125,10 @@ class TableLines(Format):
             said(self.errors, f"  {sentence}")
         if failed > len(self.unreadable):
             said(self.errors, f"  and {failed - len(self.unreadable)} more; --json lists all.")
-        if not self.model.calibration.tells_unknown:
-            images = self.model.calibration.images
-            said(
-                self.errors, f"gcab: nothing is flagged as unknown: this model had too few held-out photos ({images})."
-            )
+        if not self.model.calibration.tells_unknown and done > failed:
+            photos = self.model.calibration.images
+            why = f"too few photos were held out ({photos})" if photos else "its last change had no held-out photos"
+            said(self.errors, f"gcab: nothing is flagged as unknown: {why}. A lesson with some measures it.")
 
     def row(self, file: str, name: str, figures: tuple[str, ...], style: str, flag: str = "") -> None:
         cut = self.console.is_terminal  # a file or another program gets every name whole
