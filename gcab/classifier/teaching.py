@@ -72,6 +72,7 @@ class Result:
     skipped: tuple[str, ...]  # photos that could not be read
     unsure: tuple[Unsure, ...] = ()  # the held-out photos it is least sure of; nothing of them is stored
     verdict: str | None = None  # who decides from now on, where that was tried
+    optimistic: bool = False  # whether the held-out photos chose the epoch that they measure
 
 
 def teach(
@@ -259,8 +260,9 @@ class Teaching:
         told = {"unsure": [asdict(photo) for photo in unsure]} if unsure else {}
         self.progress({"event": "done", **which, "accuracy": accuracy, "seconds": last.seconds, **told})
         error = learner.calibration.expected_calibration_error
-        verdict = learner.method.verdict()
-        return Result(generation, self.lesson.material.task.names, last, error, self.skipped, unsure, verdict)
+        names, verdict = self.lesson.material.task.names, learner.method.verdict()
+        optimistic = bool(last.epochs and self.lesson.patience) and learner.method.answers_by_training
+        return Result(generation, names, last, error, self.skipped, unsure, verdict, optimistic)
 
     def unsure(self, learner: ContinualClassifier, said: HeldOutLogits) -> tuple[Unsure, ...]:
         """The photos of this lesson that the model is least sure of, among those it was tested with."""

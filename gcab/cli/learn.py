@@ -144,7 +144,7 @@ def learn_verb(verb: argparse.Namespace, console: Console) -> None:
         if taught.accuracy is None
         else f", {taught.accuracy:.1f} % of {counted(taught.held_out or 0, 'held-out photo')} right"
     )
-    if right and taught.epochs:
+    if right and result.optimistic:
         right += " (optimistic: they chose the epoch)"
     error = result.calibration_error
     display.say(
