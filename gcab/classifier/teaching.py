@@ -213,6 +213,7 @@ class Teaching:
         self.sized = bool(learner.taught or wishes.get("size") or own_size(wishes.get("encoder") or "tiny"))
         self.share = wishes.get("held_out", HELD_OUT)
         self.skipped, self.before, self.files = photos.unreadable, learner.taught, photos.files
+        self.disputed = photos.disputed
         self.lesson = learner.lesson(photos.pixels, photos.labels, self.share, wishes.get("patience"))
         self.asked = any(wishes.get(name) for name in ("epochs", "recipe", "settings")) or not learner.taught
         facts = facts_of(photos.digest, learner.digest, self.lesson.config)
@@ -282,7 +283,7 @@ class Teaching:
             self.note(f"most photos are {side} pixels wide: the model will look at {size} x {size} (--size N: at more)")
         by_itself = not (self.learner.taught or self.learner.config.augment.flip)
         alike = beside(material.task.names, self.learner.classes)
-        for line in (*alike, lesson.scope, told_of_mirrors(lesson, by_itself)):
+        for line in (*alike, self.disputed, lesson.scope, told_of_mirrors(lesson, by_itself)):
             if line:
                 self.note(line)
         if lesson.epochs:
