@@ -19,6 +19,11 @@ from rich.progress import (
 LINE_SECONDS = 10.0  # between progress lines where there is no terminal
 
 
+def visible(text: str) -> str:
+    """Control characters as escapes: a name must not move the cursor, end a line or turn the text round."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 class Display:
     """A progress bar as a context manager; `fields` are what further columns show at first."""
 
@@ -56,7 +61,7 @@ class Display:
 
     def say(self, text: str) -> None:
         """One line, however narrow the window: a broken line could not be searched for."""
-        self.console.print(escape(text), highlight=False, soft_wrap=True)
+        self.console.print(escape(visible(text)), highlight=False, soft_wrap=True)
 
 
 class WorkDisplay(Display):
@@ -124,7 +129,7 @@ class RunDisplay(Display):
         )
 
     def warning(self, record: dict[str, Any]) -> None:
-        self.console.print(f"[yellow]warning:[/] {escape(record['text'])}", highlight=False, soft_wrap=True)
+        self.console.print(f"[yellow]warning:[/] {escape(visible(record['text']))}", highlight=False, soft_wrap=True)
 
     def resumed(self, record: dict[str, Any]) -> None:
         where = (

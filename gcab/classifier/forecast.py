@@ -1,6 +1,7 @@
 """The accuracy to expect now of every lesson, also of those whose photos are gone."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import mean
 
 import torch
 from torch import Tensor
@@ -24,18 +25,15 @@ def forecast(
 ) -> list[float | None]:
     """Expected accuracy on new photos of each task among all classes, in per cent; None where there is no estimate.
 
-    `judged` are the held-out photos of the newest task. Those of earlier tasks are gone: their classes are estimated by
-    `Method.expected`, corrected by its error for the classes of the photos in `said`. So are classes of the newest task
-    that are too small for a held-out photo. Photos of classes known before count for the newest task only where it has
-    no others.
+    `judged` are the held-out photos of the newest task, `said` has those beside them that could be left out: of the
+    newest task, both tell, as the held-out photos alone are few. Photos of earlier tasks are gone: their classes are
+    estimated by `Method.expected`, corrected by its error for the classes of the photos in `said`. So are classes of
+    the newest task that are too small for a held-out photo. Photos of classes known before count for the newest task
+    only where it has no others.
     """
-    if judged is not None:
-        own = (judged.labels >= tasks[-1].first) & (judged.labels < tasks[-1].first + tasks[-1].classes)
-        judged = HeldOutLogits(judged.logits[own], judged.labels[own]) if own.any() else judged
-    accuracy = None if judged is None else accuracy_of(*judged)
-    expected = method.expected()
+    newest, expected = tasks[-1], method.expected()
     if expected is None:
-        return [*[None] * (len(tasks) - 1), accuracy]
+        return [*[None] * (len(tasks) - 1), None if judged is None else accuracy_on(newest, judged)]
     odds = torch.logit(expected.cpu().clamp(1 - SUREST, SUREST))
     if said is not None:
         odds += correction(odds, said)
@@ -43,12 +41,23 @@ def forecast(
     found: list[float | None] = [
         float(share[task.first : task.first + task.classes].mean()) if task.classes else None for task in tasks
     ]
-    if judged is not None and accuracy is not None:
-        watched = set(judged.labels.tolist())
-        small = [label for label in tasks[-1].labels if label not in watched]
-        estimated = float(share[small].sum())
-        found[-1] = (accuracy * (tasks[-1].classes - len(small)) + estimated) / tasks[-1].classes if small else accuracy
+    if judged is not None:
+        watched = judged.labels.unique().tolist()
+        right = {label: accuracy_of(*of_classes([label], said or judged)) for label in watched}
+        found[-1] = mean(right.get(label, float(share[label])) for label in newest.labels or watched)
     return found
+
+
+def accuracy_on(newest: Task, judged: HeldOutLogits) -> float:
+    """Accuracy on the held-out photos of a task's own classes, or of all where there are none of those."""
+    own = of_classes(newest.labels, judged)
+    return accuracy_of(*(own if len(own.labels) else judged))
+
+
+def of_classes(labels: Iterable[int], said: HeldOutLogits) -> HeldOutLogits:
+    """The logits of photos of these classes."""
+    chosen = torch.isin(said.labels, torch.tensor([*labels]))
+    return HeldOutLogits(said.logits[chosen], said.labels[chosen])
 
 
 def correction(odds: Tensor, said: HeldOutLogits) -> float:

@@ -37,6 +37,8 @@ def renamed(known: Knowledge, old: Label, new: Label) -> Knowledge:
     place, other = known_place(old, known.labels), place_of(new, known.labels)
     if isinstance(new, str) and (not new.strip() or new != new.encode(errors="replace").decode()):
         raise GcabError(f"{new!r} cannot be the name of a class: give some text.")
+    if str(new) == str(known.labels[place]):
+        raise GcabError(f"'{new}' is the name of this class already: give another.")
     if other not in (None, place):
         raise GcabError(f"'{new}' is another class of this model: 'gcab join' makes one class of two.")
     before = str(known.labels[place])

@@ -38,6 +38,20 @@ class Photos:
         found.update(self.pixels.numpy().data)
         return found.hexdigest()
 
+    @cached_property
+    def disputed(self) -> str | None:
+        """A sentence about photos that lie in two classes at once, which no model can name rightly."""
+        seen, pairs = dict[bytes, int](), list[tuple[int, int]]()
+        for place, pixels in enumerate(self.pixels):
+            first = seen.setdefault(hashlib.sha256(pixels.numpy().data).digest(), place)
+            if self.labels[first] != self.labels[place]:
+                pairs.append((first, place))
+        if not pairs:
+            return None
+        one, other = (self.files[place] for place in pairs[0])
+        many = f"{len(pairs)} photos are" if len(pairs) > 1 else "a photo is"
+        return f"{many} in two classes at once ({one} and {other}): keep it in one"
+
     @classmethod
     def read(
         cls,

@@ -29,6 +29,7 @@ class Plan:
     held_out: int
     skipped: tuple[str, ...]  # a sentence for each photo that cannot be read
     beside: tuple[str, ...]  # and for each new class that has a known one's name but for capitals
+    disputed: str | None  # a sentence about photos that are in two classes
     image_size: Size
     mirrors: bool  # an image and its mirror image would count as the same
     method: str
@@ -59,6 +60,7 @@ def plan(model: str | Path, photos: str | Path, **wishes: Unpack[Wishes]) -> Pla
         held_out=len(material.places),
         skipped=found.unreadable,
         beside=beside(material.task.names, learner.classes),
+        disputed=found.disputed,
         image_size=config.scenario.image_size,
         mirrors=lesson.method.setting.mirrors,
         method=config.method,

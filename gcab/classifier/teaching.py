@@ -72,6 +72,7 @@ class Result:
     skipped: tuple[str, ...]  # photos that could not be read
     unsure: tuple[Unsure, ...] = ()  # the held-out photos it is least sure of; nothing of them is stored
     verdict: str | None = None  # who decides from now on, where that was tried
+    optimistic: bool = False  # whether the held-out photos chose the epoch that they measure
 
 
 def teach(
@@ -212,6 +213,7 @@ class Teaching:
         self.sized = bool(learner.taught or wishes.get("size") or own_size(wishes.get("encoder") or "tiny"))
         self.share = wishes.get("held_out", HELD_OUT)
         self.skipped, self.before, self.files = photos.unreadable, learner.taught, photos.files
+        self.disputed = photos.disputed
         self.lesson = learner.lesson(photos.pixels, photos.labels, self.share, wishes.get("patience"))
         self.asked = any(wishes.get(name) for name in ("epochs", "recipe", "settings")) or not learner.taught
         facts = identity_of(photos.digest, learner.digest, self.lesson.config)
@@ -259,8 +261,9 @@ class Teaching:
         told = {"unsure": [asdict(photo) for photo in unsure]} if unsure else {}
         self.progress({"event": "done", **which, "accuracy": accuracy, "seconds": last.seconds, **told})
         error = learner.calibration.expected_calibration_error
-        verdict = learner.method.verdict()
-        return Result(generation, self.lesson.material.task.names, last, error, self.skipped, unsure, verdict)
+        names, verdict = self.lesson.material.task.names, learner.method.verdict()
+        optimistic = bool(last.epochs and self.lesson.patience) and learner.method.answers_by_training
+        return Result(generation, names, last, error, self.skipped, unsure, verdict, optimistic)
 
     def unsure(self, learner: ContinualClassifier, said: HeldOutLogits) -> tuple[Unsure, ...]:
         """The photos of this lesson that the model is least sure of, among those it was tested with."""
@@ -280,7 +283,7 @@ class Teaching:
             self.note(f"most photos are {side} pixels wide: the model will look at {size} x {size} (--size N: at more)")
         by_itself = not (self.learner.taught or self.learner.config.augment.flip)
         alike = beside(material.task.names, self.learner.classes)
-        for line in (*alike, lesson.scope, note_on_mirrors(lesson, by_itself)):
+        for line in (*alike, self.disputed, lesson.scope, note_on_mirrors(lesson, by_itself)):
             if line:
                 self.note(line)
         if lesson.epochs:

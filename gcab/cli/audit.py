@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from gcab.cli.verbs import AddVerb, require_model, say
+from gcab.terminal import visible
 
 if TYPE_CHECKING:
     from gcab.classifier.audit import Audit
@@ -56,13 +57,15 @@ def show_audit(found: "Audit", console: Console) -> None:
         say(console, f"{name}: {amount(size)}{inside}")
     if found.strangers:
         names = ", ".join(found.strangers)
-        console.print(f"[yellow]not of this model:[/] {escape(names)}", highlight=False, soft_wrap=True)
+        console.print(f"[yellow]not of this model:[/] {escape(visible(names))}", highlight=False, soft_wrap=True)
     images = found.images + sum(beside.images for beside in found.beside.values())
     if images:
         console.print(f"[bold red]{images} stored images are among them.[/]", highlight=False)
     if found.pictures:
         names = ", ".join(found.pictures)
-        console.print(f"[bold red]Files that look like images:[/] {escape(names)}", highlight=False, soft_wrap=True)
+        console.print(
+            f"[bold red]Files that look like images:[/] {escape(visible(names))}", highlight=False, soft_wrap=True
+        )
     if found.few:
         few = ", ".join(f"{name} ({count})" for name, count in found.few.items())
         say(console, f"Means and sums over fewer than {FEW} photos tell much of each: {few}")

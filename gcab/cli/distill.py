@@ -113,7 +113,8 @@ def of_run(verb: argparse.Namespace, data: Path | None, console: Console) -> Non
     say(
         console,
         f"{figures['images']} images, capacity {percent(verb.capacity)} %, "
-        f"KL of the heads {figures['divergence']:.3g}, {figures['seconds']:.1f} s\nModel: {figures['model']}",
+        f"KL of the heads {figures['divergence']:.3g}, {figures['seconds']:.1f} s",
+        f"Model: {figures['model']}",
     )
 
 

@@ -79,7 +79,8 @@ def show_heads(tested: "Tested", console: Console) -> None:
     met = rivals(decided, *about)
     say(
         console,
-        f"\nAn image has {met.positive:.1f} of {len(tested.classes) - 1} other heads with a logit above 0. "
+        "",
+        f"An image has {met.positive:.1f} of {len(tested.classes) - 1} other heads with a logit above 0. "
         f"The largest of theirs is {met.largest:.2f}; the true class has {met.true:.2f}, and leads its own head by "
         f"{met.lead:.2f}.",
     )

@@ -52,8 +52,8 @@ def export_verb(verb: argparse.Namespace, console: Console) -> None:
     runtime = "onnxruntime" if kind == "onnx" else "torch.export.load"
     say(
         console,
-        f"{done.path}: {counted(len(model.classes), 'class')}, {amount(done.path.stat().st_size)}\n"
-        f"input {done.metadata['input']}\n"
+        f"{done.path}: {counted(len(model.classes), 'class')}, {amount(done.path.stat().st_size)}",
+        f"input {done.metadata['input']}",
         f"checked with {runtime} on random images: probabilities differ from the model's by at most "
         f"{done.probabilities:.1g}, logits by {done.logits:.1g} of the largest",
     )

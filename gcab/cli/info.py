@@ -96,7 +96,7 @@ def show_tasks(facts: dict[str, Any], console: Console) -> None:
     if any(task["now"] is not None for task in facts["tasks"][:-1]):
         say(
             console,
-            "then: right among all classes when learned, on held-out photos; now ~: estimated, as those are gone",
+            "then: right among all classes when learned, on held-out photos; now ~: estimated",
         )
     expected = estimate_now(facts)
     if expected is not None and len(facts["tasks"]) > 1:

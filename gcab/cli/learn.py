@@ -144,7 +144,7 @@ def learn_verb(verb: argparse.Namespace, console: Console) -> None:
         if taught.accuracy is None
         else f", {taught.accuracy:.1f} % of {counted(taught.held_out or 0, 'held-out photo')} right"
     )
-    if right and taught.epochs:
+    if right and result.optimistic:
         right += " (optimistic: they chose the epoch)"
     error = result.calibration_error
     display.say(
@@ -163,7 +163,8 @@ def learn_verb(verb: argparse.Namespace, console: Console) -> None:
             + (")" if photo.guess == photo.label else f", taken for {photo.guess})")
             for photo in result.unsure
         ]
-        display.say("\n".join([f"{verb.model.name}  least sure of:", *told]))
+        for line in (f"{verb.model.name}  least sure of:", *told):
+            display.say(line)
 
 
 def show_plan(found: "Plan", as_json: bool, console: Console) -> None:
@@ -176,14 +177,12 @@ def show_plan(found: "Plan", as_json: bool, console: Console) -> None:
     photos = sum(found.photos.values())
     say(
         console,
-        f"{found.model}  generation {found.generation} would learn {subjects(found.classes, found.again)}\n"
+        f"{found.model}  generation {found.generation} would learn {subjects(found.classes, found.again)}",
         f"{counted(photos, 'photo')} ({found.held_out} held out): "
         + ", ".join(f"{name} {count}" for name, count in found.photos.items()),
     )
-    for sentence in found.skipped:
-        say(console, f"left out: {sentence}")
-    for sentence in found.beside:
-        say(console, sentence)
+    say(console, *(f"left out: {sentence}" for sentence in found.skipped))
+    say(console, *(sentence for sentence in (*found.beside, found.disputed) if sentence))
     if found.mirrors:
         say(console, "an image and its mirror image would count as the same (--set augment.flip=false: not)")
     epochs = f", at most {counted(found.epochs, 'epoch')}" if found.epochs else ""

@@ -39,6 +39,7 @@ from gcab.cli import (
 from gcab.cli.verbs import Call
 from gcab.errors import GcabError, unknown
 from gcab.parallel.launch import Launch, one_voice
+from gcab.terminal import visible
 from gcab.version import VERSION
 
 PHOTOS = (learn, predict, test, info, history, audit, undo, rename, join, forget, merge, distill, export, serve, report)
@@ -81,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             verb.command = shlex.join(["gcab", *given])
             return verb.call(verb, console) or 0
     except GcabError as error:
-        errors.print(f"[red]gcab:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        errors.print(f"[red]gcab:[/] {escape(visible(str(error)))}", highlight=False, soft_wrap=True)
         return 2
     except KeyboardInterrupt:
         goes_on = "; the same command continues from the last checkpoint" if given[:1] and given[0] in RESUMABLE else ""
@@ -91,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:  # a disk or a folder that no part of gcab expected to fail
-        errors.print(f"[red]gcab:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        errors.print(f"[red]gcab:[/] {escape(visible(str(error)))}", highlight=False, soft_wrap=True)
         return 2
 
 

@@ -11,6 +11,8 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
+from gcab.terminal import visible
+
 if TYPE_CHECKING:
     from gcab.classifier.model import Classifier
     from gcab.classifier.prediction import Prediction
@@ -123,11 +125,10 @@ class TableLines(Format):
             said(self.errors, f"  {sentence}")
         if failed > len(self.unreadable):
             said(self.errors, f"  and {failed - len(self.unreadable)} more; --json lists all.")
-        if not self.model.calibration.tells_unknown:
-            images = self.model.calibration.images
-            said(
-                self.errors, f"gcab: nothing is flagged as unknown: this model had too few held-out photos ({images})."
-            )
+        if not self.model.calibration.tells_unknown and done > failed:
+            photos = self.model.calibration.images
+            why = f"too few photos were held out ({photos})" if photos else "its last change had no held-out photos"
+            said(self.errors, f"gcab: nothing is flagged as unknown: {why}. A lesson with some measures it.")
 
     def row(self, file: str, name: str, figures: tuple[str, ...], style: str, flag: str = "") -> None:
         cut = self.console.is_terminal  # a file or another program gets every name whole
@@ -142,11 +143,6 @@ FORMATS: dict[str, type[Format]] = {"json": JsonLines, "csv": Csv, "table": Tabl
 
 def harmless(cell: str) -> str:
     return f"'{cell}" if cell.startswith(FORMULA) else cell
-
-
-def visible(text: str) -> str:
-    """Control characters as escapes: a name must not move the cursor, end a line or turn the text round."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def fitted(text: str, width: int, cut: bool, from_left: bool = False) -> str:

@@ -35,6 +35,9 @@ def report_verb(verb: argparse.Namespace, console: Console) -> None:
             raise GcabError(f"{models[0]} is a model: a page is about one model, or about runs.")
         report_model(models[0], verb.out, console)
         return
+    for path in verb.runs:
+        if not path.exists():
+            raise GcabError(f"there is no model and no run folder {path}: check the path.")
     from gcab.report.figures import save_figures
     from gcab.report.logs import read_runs
     from gcab.report.report import write_report

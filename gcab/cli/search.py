@@ -79,7 +79,7 @@ def search_verb(verb: argparse.Namespace, console: Console) -> None:
         raise failure
     if best is None:
         raise GcabError("the loss of every trial became infinite: try a lower --training.lr.")
-    say(console, f"Best: trial {best['trial']}. Flags for gcab train:\n{flags_of(best['settings'])}")
+    say(console, f"Best: trial {best['trial']}. Flags for gcab train:", flags_of(best["settings"]))
 
 
 def run_trials(verb: argparse.Namespace, search: "Search", trials: "list[Trial]", console: Console) -> None:

@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from gcab.data.formats import ON_REQUEST, VARIABLE, ask_for
 from gcab.errors import GcabError
+from gcab.terminal import visible
 
 NARROWEST = 24  # characters that a wrapped column may be wide; below that it goes under its row
 
@@ -29,9 +30,10 @@ class AddVerb(Protocol):
     def __call__(self, name: str, call: Call, summary: str, epilog: str = "") -> argparse.ArgumentParser: ...
 
 
-def say(console: Console, text: str) -> None:
+def say(console: Console, *lines: str) -> None:
     """Print lines without wrapping or highlighting, so that they can be searched for."""
-    console.print(escape(text), highlight=False, soft_wrap=True)
+    for line in lines:
+        console.print(escape(visible(line)), highlight=False, soft_wrap=True)
 
 
 def say_table(console: Console, lines: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> None:

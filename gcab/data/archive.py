@@ -17,6 +17,7 @@ from typing import IO, Literal, NoReturn, Protocol
 
 from gcab.data.formats import LONGEST_SIGNATURE, SUFFIXES, kind_of
 from gcab.errors import GcabError
+from gcab.terminal import visible
 
 IMAGE_SUFFIXES = frozenset(SUFFIXES)
 SYSTEM_FILES = frozenset(("thumbs.db", "desktop.ini", "__macosx"))  # what operating systems add to folders
@@ -94,7 +95,7 @@ class LeftOut:
     def sentence(self, reason: str = "as no images or hidden") -> str:
         more = f" and {self.count - self.shown} more" if self.count > self.shown else ""
         files = f"{self.count} file{'s' * (self.count != 1)}"
-        return f"{files} left out, {reason}: {', '.join(sorted(self.names))}{more}."
+        return visible(f"{files} left out, {reason}: {', '.join(sorted(self.names))}{more}.")
 
 
 def looks_like_image(path: Path) -> bool:

@@ -9,6 +9,7 @@ from rich.markup import escape
 
 from gcab.errors import GcabError
 from gcab.fleet.engine import Call, Engine, Outcome
+from gcab.terminal import visible
 
 TRIES = 3
 LOOK_SECONDS = 5.0  # between looks at what waits for its next try
@@ -88,4 +89,4 @@ class Dispatcher:
         self.say(f"{title}: {problem}")
 
     def say(self, text: str) -> None:
-        self.console.print(escape(text), highlight=False, soft_wrap=True)
+        self.console.print(escape(visible(text)), highlight=False, soft_wrap=True)

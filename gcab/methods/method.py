@@ -139,6 +139,11 @@ class Method(nn.Module, ABC):
         """Images learned of each class; None where the method does not count them."""
         return None
 
+    @property
+    def answers_by_training(self) -> bool:
+        """Whether what is trained in epochs has a say in its answers."""
+        return self.trains
+
     def verdict(self) -> str | None:
         """What the held-out images decided about the network and the eye, in one line for the user; None without."""
         return None

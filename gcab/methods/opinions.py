@@ -229,6 +229,10 @@ class Opinionated(Method):
         """That of the eye alone: what is stored does not tell how well the network does on old classes."""
         return None if self.eye is None else self.eye.ridge.expected()
 
+    @property
+    def answers_by_training(self) -> bool:
+        return not self.options.tried or self.referee is None or self.heard
+
     def verdict(self) -> str | None:
         if not self.options.tried or self.referee is None:
             return None

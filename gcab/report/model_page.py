@@ -85,7 +85,7 @@ def bad_end(accuracy: float | None) -> str | None:
         return None
     return (
         f"ended with {accuracy:.0f} % of its held-out photos right: more photos of its classes would help, or a "
-        "pretrained encoder"
+        "new model with a stronger encoder (--encoder)"
     )
 
 

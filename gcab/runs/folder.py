@@ -62,7 +62,7 @@ class RunFolder:
     def open(cls, path: Path) -> "RunFolder":
         """Open an existing run for reading."""
         if not path.exists():
-            raise GcabError(f"there is no run folder {path}: check the path, or train one with gcab train")
+            raise GcabError(f"there is no run folder {path}: check the path, or train one with gcab train.")
         if not is_run(path):
             below = [str(run) for run, _ in zip(runs_below(path), range(3), strict=False)]
             hint = f"did you mean {' or '.join(below)}?" if below else "it has no config.json and metrics.jsonl."

@@ -86,7 +86,8 @@ def test_the_sentence_says_what_to_do(
 
 @pytest.mark.parametrize("verb", ["report", "compare", "evaluate"])
 def test_paths_that_are_no_runs(verb: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert "there is no run folder nowhere: check the path" in refusal(capsys, verb, "nowhere")
+    what = "model and no run folder" if verb == "report" else "run folder"
+    assert f"there is no {what} nowhere: check the path" in refusal(capsys, verb, "nowhere")
     (tmp_path / "empty").mkdir()
     (tmp_path / "note.txt").write_text("not a run")
     for path in ("empty", "note.txt"):

@@ -92,6 +92,19 @@ def test_classes_without_a_held_out_photo_are_estimated_beside_those_that_were_m
     assert forecast(method, (*tasks, Task(2, 4, ())), None, more) == pytest.approx([80.0, 55.0, 200 / 3])
 
 
+def test_photos_left_out_tell_of_the_newest_lesson_what_few_held_out_photos_cannot() -> None:
+    class Expecting:
+        def expected(self) -> Tensor:
+            return torch.tensor([0.5, 0.5, 0.5, 0.5])
+
+    method, tasks = cast(Method, Expecting()), (Task(0, 0, ("a",)), Task(1, 1, ("b", "c", "d")))
+    judged = HeldOutLogits(torch.eye(4)[[1, 2]], torch.tensor([1, 2]))  # two photos, and by luck both are right
+    said = HeldOutLogits(torch.eye(4)[[1, 2, 1, 3, 2, 1, 3]], torch.tensor([1, 2, 1, 1, 1, 2, 3]))
+    of_small = float(forecast(method, tasks, said)[1] or 0)  # no photo of d was held out: estimated, as without any
+    assert forecast(method, tasks, said, judged)[1] == pytest.approx((50 + 50 + of_small) / 3)
+    assert forecast(method, tasks[:1], None, None) == [50.0] * 1
+
+
 @pytest.mark.parametrize("images", [4, 12])
 def test_scores_of_an_image_left_out_are_those_of_never_having_learned_it(images: int) -> None:
     x, labels = features_of(8 * torch.randn(CLASSES, FEATURES, generator=torch.Generator().manual_seed(1)), images, 2)

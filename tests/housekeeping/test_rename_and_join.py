@@ -129,6 +129,7 @@ def test_the_commands_write_generations(tmp_path: Path, capsys: pytest.CaptureFi
     assert [event["what"] for event in events] == ["learned", "renamed", "joined"]
     assert "is another class of this model" in refusal(capsys, "rename", folder.path, "a", "c")
     assert "unknown class 'bee'" in refusal(capsys, "join", folder.path, "a", "bee")
+    assert "is the name of this class already" in refusal(capsys, "rename", folder.path, "a", "a")
     assert "cannot be joined with itself" in refusal(capsys, "join", folder.path, "a", "a")
     assert "there is no model in" in refusal(capsys, "rename", tmp_path / "none", "a", "b")
     assert folder.generation == 3

@@ -53,6 +53,25 @@ def test_a_lesson_in_plain_lines(world: Path, tmp_path: Path, capsys: pytest.Cap
     assert "these photos were learned in lesson 1" in said(capsys, *learn, "--seed", 2, "--dry-run", code=2)
 
 
+@pytest.mark.parametrize(
+    ("options", "optimistic"),
+    [
+        ((), False),  # the eye alone decides
+        (("--set", "options.trial=false"), True),
+        (("--method", "finetune"), True),
+        (("--method", "finetune", "--patience", "0"), False),
+        (("--method", "eye"), False),
+    ],
+)
+def test_held_out_photos_that_chose_the_epoch_of_what_answers_are_called_optimistic(
+    options: tuple[str, ...], optimistic: bool, world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = () if "--method" in options else SET
+    text = said(capsys, "learn", tmp_path / "m", world / "week1", "--epochs", 1, "--device", "cpu", *own, *options)
+    assert ("of 4 held-out photos right (optimistic: they chose the epoch)" in text) == optimistic
+    assert ("the eye alone decides" in text) == (options == ())
+
+
 def test_a_refused_first_lesson_leaves_nothing(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(world / "week1" / "circle", tmp_path / "photos" / "circle")
     one = ("learn", tmp_path / "m", tmp_path / "photos", "--method", "finetune")

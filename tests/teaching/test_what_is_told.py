@@ -1,5 +1,6 @@
 """What a person is told before a lesson begins: how many photos are read, and whose number of epochs holds."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,24 @@ from rich.console import Console
 from gcab.classifier import teaching
 from gcab.classifier.teaching import teach
 from gcab.cli.lesson_display import LessonDisplay
+from gcab.cli.main import main
 
 INHERITED = "at most 1 epoch, as an earlier lesson was told: --epochs changes that"
+
+
+def test_photos_in_two_classes_at_once_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    photos = make_photos(tmp_path / "p", WEEK1)
+    one, other = (sorted(folder.iterdir())[-1] for folder in sorted(photos.iterdir()))
+    shutil.copy(one, other)
+    sentence = f"a photo is in two classes at once ({one} and {other}): keep it in one"
+    arguments = ["learn", str(tmp_path / "m"), str(photos), "--method", "eye", "--device", "cpu"]
+    for more in (["--dry-run"], []):
+        assert main([*arguments, *more]) == 0
+        assert sentence in capsys.readouterr().out
+    for number in range(2):
+        shutil.copy(sorted(one.parent.iterdir())[number], sorted(other.parent.iterdir())[number])
+    assert main([*arguments, "--dry-run"]) == 0
+    assert "3 photos are in two classes at once (" in capsys.readouterr().out
 
 
 def test_reading_and_inherited_epochs_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
