@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from gcab.bench.inference import count, time_inference
+from gcab.bench.methods import time_methods
 from gcab.bench.tables import tables
 from gcab.bench.training import time_training
 from gcab.bench.workload import Row, Say, Workload
@@ -16,6 +17,7 @@ from gcab.runs.environment import environment, hardware
 from gcab.runs.files import write_json
 
 SETS = 2  # of all measurements, so that their spread is known
+PARTS = {"training": time_training, "inference": time_inference, "methods": time_methods}
 
 
 def run_bench(work: Workload, path: Path | None, console: Console, command: str) -> None:
@@ -34,11 +36,10 @@ def run_bench(work: Workload, path: Path | None, console: Console, command: str)
 
 def measure(work: Workload, say: Say) -> Row:
     """All figures, as they are written."""
-    measured: dict[str, list[list[Row]]] = {"training": [], "inference": []}
+    measured: dict[str, list[list[Row]]] = {part: [] for part in PARTS}
     for number in range(1, SETS + 1):
         for part in work.parts:
-            timing = time_training if part == "training" else time_inference
-            measured[part].append(timing(work, partial(say_of_set, say, number)))
+            measured[part].append(PARTS[part](work, partial(say_of_set, say, number)))
     return {
         **hardware(work.device),
         "config": to_dict(work.config),

@@ -13,12 +13,16 @@ SPREAD = "Means of the medians of two sets of measurements; ± is half their dif
 def tables(figures: Row) -> list[Table]:
     """Whatever was measured, and what was counted."""
     where = f"{figures['device']}, profile {figures['config']['profile']}"
-    found = [count_table(figures["counts"])]
+    found = []
+    if figures["training"]:
+        found.append(training_table(f"Training step ({where})", figures["training"]))
     if figures["inference"]:
         title = f"Inference in {figures['inference_precision']} ({where})"
-        found.insert(0, inference_table(title, figures["inference"]))
-    if figures["training"]:
-        found.insert(0, training_table(f"Training step ({where})", figures["training"]))
+        found.append(inference_table(title, figures["inference"]))
+    if methods := figures.get("methods"):  # files of earlier versions have none
+        found.append(method_table(f"Training step of task {methods[0]['task']} ({where})", methods))
+    if figures["counts"]:
+        found.append(count_table(figures["counts"]))
     return found
 
 
@@ -48,6 +52,26 @@ def training_table(title: str, rows: Sequence[Row]) -> Table:
     start_up = "Start-up is compiling and recording, in the first and in the second set: compilers remember."
     note = f"{SPREAD} {start_up if recorded else 'Recorded steps need a GPU: not available here.'}"
     return Table(title, columns, lines, note)
+
+
+def method_table(title: str, rows: Sequence[Row]) -> Table:
+    columns = ["method", "ms a step", f"over {rows[0]['method']}", "passes", "recorded", "start-up s", "peak MB"]
+    baseline = statistics.fmean(rows[0]["seconds"])
+    lines = [
+        [
+            row["method"],
+            milliseconds(row["seconds"]),
+            f"{statistics.fmean(row['seconds']) / baseline:.2f} x",
+            f"{statistics.fmean(row['passes']):.2f}",
+            "yes" if row["recorded"] else "no",
+            ", ".join(f"{seconds:.1f}" for seconds in row["start_up_seconds"]),
+            megabytes(row["peak_bytes"]),
+        ]
+        for row in rows
+    ]
+    reasons = dict.fromkeys(f"{row['method']}: {reason}." for row in rows for reason in row["not_recorded"])
+    passes = "Passes: images that a step passes through the trained network, per fresh image."
+    return Table(title, columns, lines, " ".join([SPREAD, passes, *reasons]))
 
 
 def inference_table(title: str, rows: Sequence[Row]) -> Table:

@@ -14,6 +14,7 @@ from gcab.data.augment import Augment
 from gcab.data.tasks import Batch, Progress, Task
 from gcab.fast.graphs import unchanged
 from gcab.methods.method import Method
+from gcab.model.exact import in_double
 from gcab.seeds import generator, seeded
 from gcab.sizes import sides
 from gcab.training.feed import Feed
@@ -55,20 +56,16 @@ def time_steps(
 ) -> tuple[Row, Tensor]:
     """One step's cost and an epoch's mean losses; the method is left as it was."""
     config, device, training = work.config, work.device, work.config.training
-    feed = Feed(random_images(config, task, work.steps * training.batch_size), training.batch_size, device)
-    method.train().zero_grad(set_to_none=True)
-    optimiser, random = make_optimiser(training, method.parameters()), torch.Generator(device)
-    augment = Augment(config.augment, method.setting.mean, method.setting.std)
-    step = Step(method, optimiser, augment, random, training.clip, training.precision == "bfloat16")
+    step, feed = prepared(config, device, method, task, work.steps * training.batch_size)
     forget_peak(device)
     wait_for(device)
     start = time.perf_counter()
     steps = make_steps(step, feed)
     wait_for(device)
     start_up = time.perf_counter() - start
-    with unchanged([*method.parameters(), *method.buffers()], optimiser), seeded(config.seed, "bench"):
+    with unchanged([*method.parameters(), *method.buffers()], step.optimiser), seeded(config.seed, "bench"):
         order = feed.order(generator(config.seed, "bench", "order"))
-        random.manual_seed(config.seed)
+        step.random.manual_seed(config.seed)
         losses = steps.run(order).mean(dim=0)
         peak = peak_bytes(device)
         timed = time_ways({"steps": lambda: steps.run(order)}, device, work.effort)["steps"]
@@ -80,6 +77,16 @@ def time_steps(
         "peak_bytes": peak,
     }
     return row, losses
+
+
+def prepared(config: RunConfig, device: torch.device, method: Method, task: Task, images: int) -> tuple[Step, Feed]:
+    """The step of a task, as the trainer makes it, and the random images that it is fed with."""
+    training = config.training
+    feed = Feed(random_images(config, task, images), training.batch_size, device)
+    method.train().zero_grad(set_to_none=True)
+    optimiser, random = make_optimiser(training, method.parameters()), torch.Generator(in_double(device))
+    augment = Augment(config.augment, method.setting.mean, method.setting.std)
+    return Step(method, optimiser, augment, random, training.clip, training.precision == "bfloat16"), feed
 
 
 def step_flops(config: RunConfig, tasks: int) -> int:

@@ -1,5 +1,7 @@
 """A-D, attention distillation: lost attention is penalised, gained attention is not (Pelosin et al., CVPRW 2022).
 
+Blocks are the encoder's: class-attention has one row only. In GPSA the scores are those of the content, as positions do
+not depend on the image; what attention mixed has both.
 Legend: a = sums of a block's attention over rows and over columns, of unit length for each image; a⁻ = before the task.
 """
 

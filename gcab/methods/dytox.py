@@ -1,7 +1,8 @@
 """DyTox: a token and a head for every task over one decoder, exemplars among the images (Douillard et al., CVPR 2022).
 
-It is the paper's network without gates. Not here: repeated augmentation, and mixup (DyTox+). The published memory is
-larger than said with several GPUs (the authors' erratum); here all processes keep one memory.
+It is the paper's network without gates. Not here: repeated augmentation, mixup (DyTox+), and in the fine-tuning
+stochastic depth and a weight decay of 1e-6. The published memory is larger than said with several GPUs (the authors'
+erratum); here all processes keep one memory.
 Legend: z⁻ = logits before the task, λ = share of old classes, d = the extra head on the newest token.
 """
 

@@ -2,7 +2,8 @@
 
 No code was published. What the paper leaves open here follows its authors' sister code (CVT) and a re-implementation:
 the direction of the KL, ω as the absolute value of the mean gradient, r(t). Ours: the feature is that of
-class-attention, as for all methods here, without a convolutional stem.
+class-attention, as for all methods here, without a convolutional stem; injection heads of earlier tasks stay, frozen,
+so that a run shows what that classifier would decide.
 Legend: K = keys and position biases of all blocks, K⁻ = before the task, ω = their importance, z' = stored logits.
 """
 
@@ -36,7 +37,7 @@ class LvtOptions(ReplayedOptions):
     distillation: float = 0.5  # β, weight of their stored logits
     temperature: float = 2.0  # of these
     keys: float = 1.0  # γ, weight of Σ |ω ⊙ (K - K⁻)|; ours
-    fading: float = 0.9  # r(t) = fading^t, weight of the task's own labels in the classifier of all classes
+    fading: float = 0.9  # r(t) = fading^(t - 1), weight of the task's own labels in the classifier of all classes
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -50,7 +51,7 @@ class Lvt(Replayed):
     summary = "LVT: learned keys held by importance, two classifiers, replay (--options.buffer, 200 images)"
     card: ClassVar[Card] = Card(
         source="Wang et al., CVPR 2022",
-        stores="the most confident images of every class with their logits; importances of keys and position biases",
+        stores="the most confident images of every class with their logits; importances of keys; old injection heads",
         differs="no code was published: what is open follows the authors' sister code; no convolutional stem",
         compass=Compass(episodic_memory="supervised"),
     )
@@ -103,9 +104,9 @@ class Lvt(Replayed):
             "injection": self.classification(self.injected(features[:count]), fresh - self.first),
         }
         if batch.slots is not None:
-            old = self.classification(logits[count:], batch.labels[count:])
-            terms["rehearsal"] = self.options.rehearsal * old
-            terms["distillation"] = self.options.distillation * self.forgotten(logits[count:], batch.slots)
+            old, stored = self.classification(logits[count:], batch.labels[count:]), self.nonempty()
+            terms["rehearsal"] = self.options.rehearsal * stored * old
+            terms["distillation"] = self.options.distillation * stored * self.forgotten(logits[count:], batch.slots)
         if self.old_keys is not None:
             moved = (self.importance * (self.flat_keys() - self.old_keys)).abs().sum()
             terms["keys"] = self.options.keys * moved

@@ -11,7 +11,7 @@ from gcab.data.tasks import Batch
 from gcab.errors import GcabError
 from gcab.methods.lvt import INJECTION
 
-FIRST, SECOND = tasks(2, 3)
+FIRST, SECOND, THIRD = tasks(2, 3, 2)
 
 
 def lvt(**options: Any) -> Any:
@@ -48,6 +48,29 @@ def test_keys_cost_nothing_when_a_task_begins_and_something_once_they_moved() ->
     )
     assert float(moved.detach()) == pytest.approx(expected, rel=1e-5)
     assert expected > 0
+
+
+def test_the_terms_have_the_weights_of_the_options_and_fresh_labels_count_less_with_every_task() -> None:
+    method = lvt(rehearsal=0.3, distillation=0.7, fading=0.5)
+    learn(method, FIRST)
+    learn(method, SECOND)
+    begin(method, THIRD)
+    move(method.network)  # so that no term is 0
+    fresh, drawn = images_of(THIRD, 6), method.replay(6)
+    images, labels = torch.cat([fresh.images, drawn.images]), torch.cat([fresh.labels, drawn.labels])
+    feature = method.network.feature(SETTING.normalise(images))
+    logits, cross_entropy = method.network.head(feature), torch.nn.functional.cross_entropy
+    found = terms(method, Batch(SETTING.normalise(images), labels, 6, drawn.slots))
+    expected = {
+        "classification": 0.5**2 * cross_entropy(logits[:6], fresh.labels),
+        "injection": cross_entropy(method.injection.parts[-1](feature[:6]), fresh.labels - THIRD.first),
+        "rehearsal": 0.3 * cross_entropy(logits[6:], drawn.labels),
+        "distillation": 0.7 * method.forgotten(logits[6:], drawn.slots),
+    }
+    assert found.keys() == {*expected, "keys"}
+    for name, value in expected.items():
+        assert float(value.detach()) > 0
+        torch.testing.assert_close(found[name], value)
 
 
 def test_importance_is_the_mean_gradient_of_the_injection_loss_in_any_parts() -> None:

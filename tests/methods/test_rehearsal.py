@@ -1,14 +1,20 @@
 """What methods that store images share: how many are drawn, and how tasks share the memory."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
-from method_drive import begun, images_of, learned, made, stream
+from method_drive import START, begun, images_of, learned, made, prepared, setting, stream
 
 from gcab.errors import GcabError
 from gcab.methods.agem import Agem
 from gcab.methods.er import Er, ErOptions
 from gcab.methods.memory import Memory
+from gcab.methods.method import Method
+from gcab.methods.registry import methods
 from gcab.methods.rehearsal import round_robin
+from gcab.seeds import seeded
 
 
 def test_tasks_share_the_memory_and_their_classes_take_turns() -> None:
@@ -65,3 +71,29 @@ def test_a_memory_is_updated_row_by_row() -> None:
 def test_wrong_options_are_named(name: str) -> None:
     with pytest.raises(GcabError, match=f"options.{name} is -1"):
         ErOptions(**{name: -1})  # type: ignore[arg-type]
+
+
+def with_one_place(name: str) -> Method:
+    kind = methods()[name]
+    encoder = replace(setting().encoder, kind=kind.profiles.get("official", {}).get("encoder.kind", "convit"))
+    with seeded(1, "build"):
+        return kind(replace(setting(), encoder=encoder), kind.Options(buffer=1))
+
+
+@pytest.mark.parametrize("name", [name for name, kind in methods().items() if hasattr(kind.Options(), "buffer")])
+def test_empty_places_are_not_learned_from_where_classes_outnumber_the_memory(name: str) -> None:
+    method: Any = with_one_place(name)
+    first, second, third = stream(2, 3, 2)
+    learned(method, first, second, epochs=1)
+    begun(method, third)
+    with seeded(1, "draw"):
+        batch = prepared(method, images_of(third, 6))
+    if method.stored_images() or batch.slots is None:  # it keeps an image however many classes there are, or draws none
+        assert method.stored_images() <= 1
+        return
+    others = batch.images.clone()
+    others[batch.fresh :] = 1.0
+    for (term, found), (_, again) in zip(
+        method.loss(batch, START).items(), method.loss(replace(batch, images=others), START).items(), strict=True
+    ):
+        assert float(found.detach()) == float(again.detach()), term
