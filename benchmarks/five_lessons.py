@@ -39,8 +39,8 @@ from torch import Tensor
 from gcab import ContinualClassifier, teach
 from gcab.classifier.model_folder import ModelFolder
 from gcab.classifier.photos import Photos
-from gcab.classifier.teaching import Wishes
 from gcab.classifier.testing import known_photos, unknown_photos
+from gcab.classifier.wishes import Wishes
 from gcab.data.folder import labelled_files
 from gcab.data.images import ImageSet, Split
 from gcab.data.registry import DATASETS

@@ -10,8 +10,8 @@ from gcab.classifier.learner import ContinualClassifier
 from gcab.classifier.model import Classifier
 from gcab.classifier.model_folder import ModelFolder
 from gcab.classifier.photos import Photos, left_out
-from gcab.classifier.teaching import files_of
 from gcab.classifier.unfinished import CHECKPOINT_SECONDS, Note, Unfinished, tidy, workplace
+from gcab.classifier.wishes import files_of
 from gcab.config import Overrides
 from gcab.data.tasks import OnProgress, ignore
 from gcab.methods.method import state_bytes

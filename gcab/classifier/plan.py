@@ -10,7 +10,7 @@ from gcab.classifier.learner import ContinualClassifier
 from gcab.classifier.lesson import Lesson, Material
 from gcab.classifier.model_folder import ModelFolder
 from gcab.classifier.photos import Photos
-from gcab.classifier.teaching import HELD_OUT, Wishes, beside, files_of, new_learner, require_others, stored_learner
+from gcab.classifier.wishes import HELD_OUT, Wishes, beside, files_of, new_learner, require_others, stored_learner
 from gcab.config import RunConfig
 from gcab.sizes import Size
 

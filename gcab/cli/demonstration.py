@@ -45,7 +45,7 @@ def run_demo(root: Path, console: Console, seed: int) -> Path:
     if new:
         shown = RunDisplay(console, beside, configs[beside].epochs)
         for record in runs[beside].records("task"):
-            shown(record)
+            shown(dict(record))
     console.print()
     console.print(accuracy_table([*runs.values()]))
     console.print(verdict(runs), highlight=False, soft_wrap=True)

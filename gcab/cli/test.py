@@ -42,8 +42,8 @@ def test_verb(verb: argparse.Namespace, console: Console) -> None:
     require_model(verb.model)
     from gcab.classifier.facts import facts_of
     from gcab.classifier.model import Classifier
-    from gcab.classifier.teaching import files_of
     from gcab.classifier.testing import measure
+    from gcab.classifier.wishes import files_of
     from gcab.cli.lesson_display import print_json
     from gcab.report.model_page import write_model_page
     from gcab.terminal import WorkDisplay

@@ -9,12 +9,13 @@ opens with "Title: one sentence in plain words.", which is what they show; the d
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from gcab.errors import GcabError
+from gcab.records import TaskRecord
 
 
 @dataclass(frozen=True)
@@ -153,10 +154,10 @@ def incremental_taw(results: Results) -> list[float]:
     return [float(np.mean(row)) for row in results.taw]
 
 
-def task_records(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def task_records(records: Iterable[Mapping[str, Any]]) -> list[TaskRecord]:
     """The task records of a run in order; a task repeated after an interruption counts once, as last written."""
     latest = {record["task"]: record for record in records if record["kind"] == "task"}
-    return [latest[task] for task in sorted(latest)]
+    return [cast(TaskRecord, latest[task]) for task in sorted(latest)]
 
 
 def results_from_records(records: Iterable[Mapping[str, Any]]) -> Results:

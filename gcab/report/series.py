@@ -1,7 +1,7 @@
 """Runs as numbers that a figure can draw: by group, by task, by part of a method, by epoch."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from gcab.evaluation.metrics import Results, task_records
 from gcab.report.plotting import looks
@@ -31,7 +31,7 @@ def furthest(group: Group) -> list[Results]:
     return [result for result in results if len(result.tag) == rows]
 
 
-def task_values(group: Group, key: str) -> list[list[Any]]:
+def task_values(group: Group, key: Literal["capacity", "drift", "views"]) -> list[list[Any]]:
     """One list per seed of a task record's entry, without tasks and seeds where it is empty."""
     values = [[record[key] for record in task_records(run.records("task")) if record.get(key)] for run in group.runs]
     return [seed for seed in values if seed]

@@ -13,11 +13,12 @@ import zlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
 from gcab.errors import GcabError
+from gcab.records import EpochRecord, ProbeRecord, TaskRecord
 from gcab.runs.document import read_document, require_same
 from gcab.runs.files import parsed, remove_temporaries, saving, sync_folder, write_json, writing
 from gcab.runs.finding import LOG, PACKED_LOG, is_run, runs_below
@@ -171,7 +172,15 @@ class RunFolder:
             if record["kind"] in ("task", "final"):
                 os.fsync(file.fileno())
 
-    def records(self, kind: str | None = None) -> list[dict[str, Any]]:
+    @overload
+    def records(self, kind: Literal["task"]) -> list[TaskRecord]: ...
+    @overload
+    def records(self, kind: Literal["epoch"]) -> list[EpochRecord]: ...
+    @overload
+    def records(self, kind: Literal["probe"]) -> list[ProbeRecord]: ...
+    @overload
+    def records(self, kind: Literal["final"] | None = None) -> list[dict[str, Any]]: ...
+    def records(self, kind: str | None = None) -> Any:
         """Read the metrics, all or of one kind; a line counts once its newline is written."""
         records = []
         for number, line in enumerate(self.log_bytes().split(b"\n")[:-1], start=1):

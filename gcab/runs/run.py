@@ -192,7 +192,7 @@ class Run:
         number = len(seen)
         record, logits, labels = self.evaluator.record(seen, self.references(task))
         probes = {probe["task"]: probe for probe in self.run.records("probe")}
-        probe = probes.get(number)
+        probe = probes.get(Count(number))
         record["views"] = self.evaluator.parts(seen)
         record["probe"] = None if probe is None else {"before": probe["before"], "untrained": probe["untrained"]}
         record["seconds"] = self.seconds()

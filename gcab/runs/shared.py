@@ -30,7 +30,7 @@ class SharedRun(RunFolder):
         if rank() == 0:
             super().append(record)
 
-    def records(self, kind: str | None = None) -> list[dict[str, Any]]:
+    def records(self, kind: str | None = None) -> Any:
         return from_first(partial(super().records, kind))
 
     def metrics_bytes(self) -> int:

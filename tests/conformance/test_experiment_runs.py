@@ -76,7 +76,8 @@ def test_the_records_of_a_task(gcab: FinishedRun, finetune: FinishedRun) -> None
         assert len(record["tag"]) == len(record["taw"]) == len(record["classes"]) == len(record["images"]) == number
         assert all(agnostic <= aware for agnostic, aware in zip(record["tag"], record["taw"], strict=True))
         assert [drift["task"] for drift in record["drift"]] == list(range(1, number))
-        assert all(drift["raw"] > 0 and drift["compensated"] >= 0 for drift in record["drift"])
+        assert all(drift["raw"] is not None and drift["raw"] > 0 for drift in record["drift"])
+        assert all(drift["compensated"] is not None and drift["compensated"] >= 0 for drift in record["drift"])
         assert (record["probe"] is None) == (number == 1)
         assert record["bytes"]["images"] == 0 < record["bytes"]["prototypes"]
         assert set(record["capacity"]) == {"input", "hidden"}

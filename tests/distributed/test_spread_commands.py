@@ -64,8 +64,8 @@ def test_a_run_of_two_killed_processes_is_continued_by_three_to_the_end_of_one(
     shared, alone = RunFolder.open(path), RunFolder.open(folder_of(tmp_path / "alone"))
     for one, many in zip(alone.records("epoch"), shared.records("epoch"), strict=True):
         assert many["losses"] == pytest.approx(one["losses"], rel=1e-5)
-    for one, many in zip(alone.records("task"), shared.records("task"), strict=True):
-        assert (many["tag"], many["taw"]) == (one["tag"], one["taw"])
+    for task, same in zip(alone.records("task"), shared.records("task"), strict=True):
+        assert (same["tag"], same["taw"]) == (task["tag"], task["taw"])
 
 
 def test_a_problem_of_the_first_process_is_told_once_and_ends_all(tmp_path: Path) -> None:

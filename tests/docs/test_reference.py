@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from helpers.documents import ADD_A_METHOD, REFERENCE, ROOT, code_spans, text_of, verbs
 
-from gcab.classifier.teaching import Wishes
+from gcab.classifier.wishes import Wishes
 from gcab.cli.main import main, make_parser
 from gcab.cli.train import changes_of
 from gcab.config import resolve

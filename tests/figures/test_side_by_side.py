@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -24,7 +24,7 @@ def figure(*arguments: object) -> list[str]:
     return ["figure", "embedding", "--scenario", "digits/2", "--device", "cpu", *map(str, arguments), *SETTINGS]
 
 
-def losses(run: RunFolder) -> list[dict[str, float]]:
+def losses(run: RunFolder) -> list[Mapping[str, float | None]]:
     return [record["losses"] for record in run.records("epoch")]
 
 

@@ -99,7 +99,7 @@ def test_losses_follow_the_tasks_and_joint_spans_them_all(comparison: list[RunFo
     assert not spare.axison
     logged = [record["losses"]["classification"] for record in comparison[0].records("epoch")]
     drawn = line(classification, "gcab")
-    np.testing.assert_allclose(drawn.get_ydata(), logged)
+    np.testing.assert_allclose(drawn.get_ydata(), np.array(logged, dtype=float))
     np.testing.assert_allclose(drawn.get_xdata(), np.arange(1, 49) / 12)
     np.testing.assert_allclose(line(classification, "joint").get_xdata(), np.arange(1, 13) / 3)
     assert len(line(sparsity, "finetune").get_xdata()) == 0

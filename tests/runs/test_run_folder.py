@@ -188,7 +188,7 @@ def test_records_come_back_in_order_and_by_kind(run: RunFolder) -> None:
         {"kind": "task", "tag": [99.5]},
         {"kind": "final", "acc_tag": 99.5},
     ]
-    assert run.records("task") == [{"kind": "task", "tag": [99.5]}]
+    assert [{**record} for record in run.records("task")] == [{"kind": "task", "tag": [99.5]}]
     assert run.final() == {"kind": "final", "acc_tag": 99.5}
 
 
