@@ -196,6 +196,11 @@ def beside(new: Sequence[str], known: Sequence[object]) -> tuple[str, ...]:
     )
 
 
+def only(name: str) -> str:
+    """A sentence about a model of one class, whose accuracy is 100 % and means nothing."""
+    return f"{name} is the only class so far: whatever is on a photo will be named so until another is learned"
+
+
 class Teaching:
     """A lesson for the model of a folder, with checkpoints and events; the folder must be locked before it begins."""
 
@@ -283,7 +288,8 @@ class Teaching:
             self.note(f"most photos are {side} pixels wide: the model will look at {size} x {size} (--size N: at more)")
         by_itself = not (self.learner.taught or self.learner.config.augment.flip)
         alike = beside(material.task.names, self.learner.classes)
-        for line in (*alike, self.disputed, lesson.scope, told_of_mirrors(lesson, by_itself)):
+        first = None if len(self.learner.classes) + len(material.new) > 1 else only(*material.task.names)
+        for line in (*alike, self.disputed, first, lesson.scope, told_of_mirrors(lesson, by_itself)):
             if line:
                 self.note(line)
         if lesson.epochs:
