@@ -80,8 +80,15 @@ def model_flaws(description: Any) -> Iterator[str]:
             yield f"{name} has {len(description[name])} values for 3 channels"
     if not any(classes):
         yield "tasks has no class"
-    if len(description.get("labels", range(sum(classes)))) != sum(classes):
-        yield f"labels has {len(description['labels'])} entries for {sum(classes)} classes"
+    if "labels" in description:
+        labels, names = [*map(str, description["labels"])], [name for task in description["tasks"] for name in task]
+        if len(labels) != len(names):
+            yield f"labels has {len(labels)} entries for {len(names)} classes"
+        elif labels != names:
+            place = next(place for place, label in enumerate(labels) if label != names[place])
+            yield f"labels.{place} is {shortened(labels[place])}, and {shortened(names[place])} in tasks"
+        elif len({*labels}) < len(labels):
+            yield "labels has a class twice"
     if "taught" in description and [entry["classes"] for entry in description["taught"]] != classes:
         yield "taught has other numbers of classes than tasks"
 

@@ -22,7 +22,7 @@ from gcab.classifier.photos import Photos, left_out, usual_side
 from gcab.classifier.presets import RECIPES, own_size
 from gcab.classifier.unfinished import CHECKPOINT_SECONDS, Unfinished, identity_of
 from gcab.classifier.unsure import Unsure, least_sure
-from gcab.classifier.wishes import HELD_OUT, Wishes, beside, files_of, new_learner, require_others, stored_learner
+from gcab.classifier.wishes import HELD_OUT, Wishes, beside, files_of, new_learner, only, require_others, stored_learner
 from gcab.errors import GcabError
 from gcab.runs.model import require_sound
 from gcab.training.trainer import DivergedError, Epoch
@@ -184,7 +184,8 @@ class Teaching:
             self.note(f"most photos are {side} pixels wide: the model will look at {size} x {size} (--size N: at more)")
         by_itself = not (self.learner.taught or self.learner.config.augment.flip)
         alike = beside(material.task.names, self.learner.classes)
-        for line in (*alike, self.disputed, lesson.scope, note_on_mirrors(lesson, by_itself)):
+        first = None if len(self.learner.classes) + len(material.new) > 1 else only(*material.task.names)
+        for line in (*alike, self.disputed, first, lesson.scope, note_on_mirrors(lesson, by_itself)):
             if line:
                 self.note(line)
         if lesson.epochs:

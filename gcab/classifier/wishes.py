@@ -109,3 +109,8 @@ def beside(new: Sequence[str], known: Sequence[object]) -> tuple[str, ...]:
         for name in new
         if (key := as_read(name).casefold()) in names
     )
+
+
+def only(name: str) -> str:
+    """A sentence about a model of one class, whose accuracy is 100 % and means nothing."""
+    return f"{name} is the only class so far: whatever is on a photo will be named so until another is learned"

@@ -81,6 +81,7 @@ def show_tasks(facts: dict[str, Any], console: Console) -> None:
         return "-" if value is None else f"{value}{unit}"
 
     epochs = [] if facts["encoder"] is None else ["epochs"]
+    estimated = False
     lines = [["task", "learned", "classes", "photos", "held out", "then", "now", *epochs, "names"]]
     for task in facts["tasks"]:
         accuracy = None if task["accuracy"] is None else round(task["accuracy"], 1)
@@ -89,11 +90,12 @@ def show_tasks(facts: dict[str, Any], console: Console) -> None:
         about = subjects(task["names"], task["again"])
         measured = task is facts["tasks"][-1] and accuracy is not None and task["now"] == round(task["accuracy"], 2)
         sign = "" if measured else "~"
+        estimated |= task["now"] is not None and not measured
         now = "-" if task["now"] is None else f"{sign}{task['now']:.1f} %"
         more = (known(accuracy, " %"), now, *(known(task[name]) for name in epochs), about)
         lines.append([*map(str, (*row, *more))])
     say_table(console, lines, left=[len(lines[0]) - 1])
-    if any(task["now"] is not None for task in facts["tasks"][:-1]):
+    if estimated:
         say(
             console,
             "then: right among all classes when learned, on held-out photos; now ~: estimated",

@@ -127,6 +127,12 @@ def read_onnx(file: Path, origin: str) -> PretrainedWeights:
     found = find_preprocessing(
         (sidecar, file.with_name("preprocessor_config.json"), file.parent.parent / "preprocessor_config.json"), default
     )
+    side = image_input.type.tensor_type.shape.dim[2].dim_value
+    if side not in (0, found.crop):
+        raise GcabError(
+            f"{file} takes images of {side} pixels, and would be given {found.crop} ({found.words}): set "
+            f'"crop_size" to {side} and "do_center_crop" to true in {sidecar.name} beside it.'
+        )
     shape = GraphShape(len(content), image_input.name, output, 1)
     try:
         blank = torch.zeros(1, 3, found.crop, found.crop)

@@ -160,7 +160,7 @@ def _lessons(facts: Facts, measured: Measured | None) -> Table:
         row.append(percent(task["now"]))
         rows.append([*row, *([] if measured is None else [percent(measured["lessons"][place])])])
     note = (
-        "The estimate of the newest lesson is what was measured, as far as its classes had photos to hold out; that of "
+        "The estimate of the newest lesson is what its photos tell, held out or left out one by one; that of "
         "earlier ones follows from the eye's sums."
     )
     return Table("Lessons", [*columns, *([] if measured is None else ["these photos"])], rows, note)

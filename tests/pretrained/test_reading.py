@@ -80,6 +80,15 @@ def test_what_is_known_of_it(vit: Path, graph: Path) -> None:
     assert folder.preprocessing == "from preprocessor_config.json"
 
 
+def test_a_neighbour_that_prepares_images_of_another_size_is_refused(tmp_path: Path) -> None:
+    file = onnx_encoder(tmp_path / "filters.onnx")
+    (tmp_path / "filters.onnx.json").write_text(json.dumps({"size": 2 * SIDE, "crop_size": SIDE}))  # and cuts nothing
+    with pytest.raises(
+        GcabError, match=f'takes images of {SIDE} pixels, and would be given {2 * SIDE}.*"crop_size" to'
+    ):
+        read_pretrained(str(file))
+
+
 def test_an_onnx_file_is_cut_where_its_neighbour_says(graph: Path, tmp_path: Path) -> None:
     """A classifier's last layer is left out; the features before it are those of the file without one."""
     file = onnx_encoder(tmp_path / "classifier.onnx", answer=2)

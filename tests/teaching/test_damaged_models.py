@@ -3,7 +3,7 @@
 import copy
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +91,32 @@ def test_something_missing_is_named(model: Path, name: str) -> None:
     del description[name]
     (model / "model.json").write_text(json.dumps(description))
     with pytest.raises(GcabError, match=f"{name} is missing"):
+        Classifier.load(model, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("change", "flaw"),
+    [
+        (lambda names: names[::-1], "labels.0 is .*, and .* in tasks"),
+        (lambda names: names[:1] * len(names), "labels.1 is .*, and .* in tasks"),
+        (lambda names: names[1:], "labels has . entries for . classes"),
+    ],
+)
+def test_names_that_disagree_are_refused(model: Path, change: Callable[[list[str]], list[str]], flaw: str) -> None:
+    description = json.loads((STORED / "model.json").read_text())
+    names = [name for task in description["tasks"] for name in task]
+    (model / "model.json").write_text(json.dumps({**description, "labels": change(names)}))
+    with pytest.raises(GcabError, match=flaw):
+        Classifier.load(model, "cpu")
+
+
+def test_a_class_twice_is_refused(model: Path) -> None:
+    description = json.loads((STORED / "model.json").read_text())
+    first = description["tasks"][0][0]
+    tasks = [[first for _ in names] for names in description["tasks"]]
+    again = {**description, "tasks": tasks, "labels": [name for names in tasks for name in names]}
+    (model / "model.json").write_text(json.dumps(again))
+    with pytest.raises(GcabError, match="labels has a class twice"):
         Classifier.load(model, "cpu")
 
 

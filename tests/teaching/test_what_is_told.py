@@ -17,6 +17,13 @@ from gcab.cli.main import main
 INHERITED = "at most 1 epoch, as an earlier lesson was told: --epochs changes that"
 
 
+def test_a_model_of_one_class_is_told_to_know_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, name in enumerate(WEEK1):
+        photos = make_photos(tmp_path / name, [name])
+        assert main(["learn", str(tmp_path / "m"), str(photos), "--method", "eye", "--device", "cpu"]) == 0
+        assert (f"{name} is the only class so far" in capsys.readouterr().out) == (number == 0)
+
+
 def test_photos_in_two_classes_at_once_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     photos = make_photos(tmp_path / "p", WEEK1)
     one, other = (sorted(folder.iterdir())[-1] for folder in sorted(photos.iterdir()))
