@@ -33,9 +33,7 @@ def register(verb: AddVerb) -> None:
 
 
 def completion_verb(verb: argparse.Namespace, console: Console) -> None:
-    from gcab.cli.main import make_parser  # which knows this module
-
-    console.file.write(SHELLS[verb.shell](verbs_of(make_parser([]))))
+    console.file.write(SHELLS[verb.shell](verbs_of(verb.commands)))
 
 
 def verbs_of(parser: argparse.ArgumentParser) -> dict[str, Verb]:

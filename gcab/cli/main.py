@@ -106,7 +106,7 @@ def make_parser(given: Sequence[str]) -> Parser:
         added = verbs.add_parser(
             name, help=summary, description=summary, epilog=epilog, formatter_class=raw, allow_abbrev=False
         )
-        added.set_defaults(call=call, parser=added)
+        added.set_defaults(call=call, parser=added, commands=parser)
         return added
 
     for module in (*PHOTOS, *RESEARCH):
