@@ -183,9 +183,9 @@ def show_plan(found: "Plan", as_json: bool, console: Console) -> None:
     )
     for sentence in found.skipped:
         say(console, f"left out: {sentence}")
-    for sentence in (*found.beside, found.disputed):
-        if sentence:
-            say(console, sentence)
+    for note in (*found.beside, found.disputed):
+        if note:
+            say(console, note)
     if found.mirrors:
         say(console, "an image and its mirror image would count as the same (--set augment.flip=false: not)")
     epochs = f", at most {counted(found.epochs, 'epoch')}" if found.epochs else ""
