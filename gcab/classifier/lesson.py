@@ -144,12 +144,12 @@ class Lesson:
         steps = max(1, len(train.labels) // config.training.batch_size)
         return (self.planned - self.epochs) * (steps * measured[-1] + watching / self.every)
 
-    def estimate_ending(self) -> float:
-        """Estimated seconds from the last epoch to the end, where that takes long; 0 if the network is not trained."""
+    def estimate_ending(self, images: Tensor) -> float:
+        """Estimated seconds from the last epoch to the end with these images; 0 if the network is not trained."""
         if self.method.trains and not self.planned:
             return 0.0
         with suitable_threads(self.device, self.config.features_per_batch()):
-            return self.method.ending_seconds(self.material.train.images)
+            return self.method.ending_seconds(images)
 
     def position(self) -> dict[str, Any]:
         """The position of the lesson, for a checkpoint."""

@@ -83,5 +83,5 @@ def estimate(
     lesson, every = trials[-1], material.train.labels
     one, few = (len(trial.material.train.labels) for trial in trials)
     each = max(0.0, times[1] - times[0]) / max(1, few - one)
-    training = (lesson.estimate() + lesson.estimate_ending()) * len(every) / few
+    training = lesson.estimate() * len(every) / few + lesson.estimate_ending(material.train.images)
     return lesson, times[0] + each * (len(every) - one) + training

@@ -193,7 +193,7 @@ class Teaching:
         if not self.asked and lesson.planned not in (0, *(recipe["training.epochs"] for recipe in RECIPES.values())):
             many = f"{lesson.planned} epoch{'s' * (lesson.planned != 1)}"
             self.note(f"at most {many}, as an earlier lesson was told: --epochs changes that")
-        self.ending_seconds = lesson.estimate_ending()
+        self.ending_seconds = lesson.estimate_ending(material.train.images)
         self.progress(
             {
                 "event": "start",

@@ -31,6 +31,7 @@ from gcab.data.dataset import Dataset
 from gcab.data.decode import image_set
 from gcab.data.decoders import MANY
 from gcab.data.images import ImageSet, Split
+from gcab.data.layout import require_classes
 from gcab.errors import GcabError
 from gcab.sizes import Size, size_name
 
@@ -138,6 +139,7 @@ def _class_folders(folder: Path, quiet: bool = False) -> Classes:
     if empty:
         where = f"class folder{'s' * (len(empty) > 1)} {listed(empty)}"
         raise GcabError(f"'{folder}' has no images in the {where}: add some or remove them.")
+    require_classes(folder, classes)
     return classes
 
 

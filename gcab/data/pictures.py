@@ -117,10 +117,7 @@ def brought_to(image: Image.Image, size: Size, orientation: int, label: str) -> 
     left, top = (width - wide) / 2, (height - high) / 2
     step = wide / columns
     factor = int(step / REDUCING_GAP) or 1
-    if factor > 1:
-        reach = (SUPPORT - 0.5) * step
-    else:  # Pillow decides by the whole picture's shape along which axis it goes first, which is a matter of rounding
-        reach = max(width, height) if width * height <= BAND else SUPPORT * max(step, 1.0) + 1
+    reach = (SUPPORT - 0.5) * step if factor > 1 else SUPPORT * max(step, 1.0) + 1
     x, y = max(0, int(left - reach)), max(0, int(top - reach))
     right, bottom = min(width, math.ceil(left + wide + reach)), min(height, math.ceil(top + high + reach))
     reduced = Image.new("RGB", (-(-(right - x) // factor), -(-(bottom - y) // factor)))
@@ -133,8 +130,11 @@ def brought_to(image: Image.Image, size: Size, orientation: int, label: str) -> 
         raise
     except Exception as problem:  # an odd palette or mode, or no memory left
         raise damaged(label, problem) from problem
-    box = ((left - x) / factor, (top - y) / factor, (left + wide - x) / factor, (top + high - y) / factor)
-    return reduced.resize((columns, rows), Image.Resampling.BICUBIC, box=box)
+    # Which axis is first is a matter of rounding. Versions of Pillow decide differently, so it is not left to them.
+    along = ((left - x) / factor, 0, (left + wide - x) / factor, reduced.height)
+    narrow = reduced.resize((columns, reduced.height), Image.Resampling.BICUBIC, box=along)
+    down = (0, (top - y) / factor, columns, (top + high - y) / factor)
+    return narrow.resize((columns, rows), Image.Resampling.BICUBIC, box=down)
 
 
 def _upright(image: Image.Image, box: Box, orientation: int) -> Image.Image:

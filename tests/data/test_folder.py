@@ -188,6 +188,44 @@ def test_a_division_without_classes_is_refused(tmp_path: Path) -> None:
     assert set(labelled_files(tmp_path)[1]) == {"bus", "train", "val"}
 
 
+@pytest.mark.parametrize(
+    ("layout", "instead"),
+    [
+        ("week1: circle square, week2: bar cross ring", "week1"),
+        ("week1: circle square, week2: circle square", "week1"),  # more photos of the same classes
+        ("week1: circle, week2: bar cross", "week2"),
+        ("monday: cat dog, tuesday: cow dog", "monday"),
+        ("week1: circle square", "week1"),
+        ("week1: circle/images square/images, week2: bar/images ring/images", "week1"),
+        ("week1: 00001 00002, week2: 00003 00004", None),  # could be bursts
+        ("cat: images, dog: images", None),  # as Tiny-ImageNet
+        ("cat: images, dog: photos", None),
+        ("cat: burst-1 burst-2, dog: burst-1", None),
+        ("cat: burst-017 burst-018, dog: burst-019 burst-2", None),
+        ("cat: 2023 2024", None),
+        ("cat: front back, dog: front back", None),
+        ("0: front back, 1: front back", None),
+        ("cat: . burst mirrored, dog: other", None),  # some photos lie in the class folder itself
+    ],
+)
+def test_folders_of_classes_are_no_classes(tmp_path: Path, layout: str, instead: str | None) -> None:
+    root, shade = tmp_path / "photos", 0
+    for part in layout.split(", "):
+        name, _, folders = part.partition(": ")
+        for folder in folders.split():
+            for number in range(2):
+                picture(root / name / folder / f"{number}.png", shade := shade + 1)
+    names = {path.name for path in root.iterdir()}
+    if instead is None:
+        assert set(labelled_files(root)[1]) == names == set(load(root, "train", 4).classes)
+        return
+    for read in (lambda: labelled_files(root), lambda: load(root, "train", 4)):
+        with pytest.raises(GcabError, match=f"give '{root / instead}' instead of '{root}'"):
+            read()
+    picture(root / instead / "loose.png")
+    assert set(labelled_files(root)[1]) == names
+
+
 def test_bad_image_is_named(animals: Path) -> None:
     for path in (animals / "cat").iterdir():
         path.write_text("text")

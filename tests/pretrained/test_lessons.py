@@ -16,8 +16,10 @@ from helpers.photos import WEEK1, WEEK2, make_photos, pictures
 from gcab import ContinualClassifier, ModelFolder, teach
 from gcab.classifier.audit import audit
 from gcab.classifier.overview import overview
+from gcab.classifier.plan import plan
 from gcab.errors import GcabError
 from gcab.methods.frozen import Frozen
+from gcab.pretrained import onnx_file
 from gcab.pretrained.vision_transformer import VisionTransformer
 from gcab.runs.assemble import load_method
 from gcab.serve.served import Inference, ServedModel
@@ -213,3 +215,31 @@ def test_gates_and_heads_learn_on_frozen_tokens(dino: Path, tmp_path: Path, monk
     assert sum(seen) == 2 * 16
     model.save(tmp_path / "m")
     assert ContinualClassifier.load(tmp_path / "m", "cpu").predict(pictures("c", 1, 40)).shape == (1,)
+
+
+@pytest.mark.parametrize("photos", [12, 120])
+def test_the_start_of_an_encoder_is_not_estimated_for_every_photo(
+    graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, photos: int
+) -> None:
+    """By a clock that only the encoder moves: 60 seconds to open it, half a second for each photo."""
+    now, opens, runs = [0.0], onnx_file.session_of, onnx_file.run_graph
+
+    def session_of(content: bytes) -> Any:
+        now[0] += 60
+        return opens(content)
+
+    def run_graph(session: Any, shape: onnx_file.GraphShape, images: torch.Tensor) -> torch.Tensor:
+        now[0] += 0.5 * len(images)
+        return runs(session, shape, images)
+
+    folder = make_photos(tmp_path / "photos", WEEK1, count=photos // 2, side=40)
+    events: list[dict[str, Any]] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(onnx_file, "session_of", session_of)
+        patched.setattr(onnx_file, "run_graph", run_graph)
+        patched.setattr("time.perf_counter", lambda: now[0])
+        dry = plan(tmp_path / "m", folder, encoder=str(graph), held_out=0.0, device="cpu").estimated_seconds
+        teach(tmp_path / "m", folder, encoder=str(graph), held_out=0.0, device="cpu", progress=events.append)
+    [start] = [event for event in events if event["event"] == "start"]
+    assert start["estimated_seconds"] == pytest.approx(0.5 * photos, abs=1)  # it was opened to tell
+    assert dry == pytest.approx(60 + 0.5 * photos, abs=5)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.commands import refusal, succeeds
 from helpers.photos import WEEK1, WEEK2, make_photos
 from helpers.settings import TINY_GCAB
 from rich.console import Console
@@ -37,6 +38,26 @@ def test_photos_in_two_classes_at_once_are_told(tmp_path: Path, capsys: pytest.C
         shutil.copy(sorted(one.parent.iterdir())[number], sorted(other.parent.iterdir())[number])
     assert main([*arguments, "--dry-run"]) == 0
     assert "3 photos are in two classes at once (" in capsys.readouterr().out
+
+
+def test_weeks_are_no_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A folder of lessons in place of one lesson's is refused by every command that takes photos in class folders."""
+    model, photos = tmp_path / "m", tmp_path / "photos"
+    for week, names in (("week1", WEEK1), ("week2", WEEK2)):
+        make_photos(photos / week, names)
+    told = (
+        f"'{photos}' would give the classes week1, week2, but all photos lie in further folders (in week1: circle, "
+        f"square): if those are the classes, give '{photos / 'week1'}' instead of '{photos}', and if not, move the "
+        "photos out of them."
+    )
+    learn = ("learn", model, photos, "--method", "eye", "--device", "cpu")
+    for command in (learn, (*learn, "--dry-run"), ("train", "folder/2", "--data", photos, "--device", "cpu")):
+        assert refusal(capsys, *command) == told
+    assert not model.exists()
+    small = ("--set", "options.features=64", "--progress", "none")
+    succeeds(capsys, "learn", model, photos / "week1", *learn[3:], *small)
+    for verb in ("test", "distill"):
+        assert refusal(capsys, verb, model, photos, "--device", "cpu") == told
 
 
 def test_reading_and_inherited_epochs_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
