@@ -21,7 +21,7 @@ from gcab.paper.publishing import publish
 from gcab.paper.recipes import RECIPES
 from gcab.runs.folder import RunFolder
 
-pytestmark = pytest.mark.usefixtures("small_eyes")
+pytestmark = pytest.mark.usefixtures("small_eyes", "rough_embedding")
 
 TABLE = RECIPES["table-cifar"]
 ON_DIGITS = ["--scenario", "digits/2", "--epochs", "1", "--device", "cpu", *set_flags(SHORT)]

@@ -20,7 +20,7 @@ from gcab.records import FastRecord
 from gcab.runs.finding import RUN_LIST
 from gcab.runs.folder import RunFolder, find_runs
 
-pytestmark = pytest.mark.usefixtures("small_eyes")
+pytestmark = pytest.mark.usefixtures("small_eyes", "rough_embedding")
 
 RESULTS = Path(__file__).parents[2] / "results"
 HEADS = {"GCAB-Fast, Heads alone", "GCAB, Heads alone"}
