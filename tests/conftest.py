@@ -79,6 +79,7 @@ def small_change() -> Iterator[None]:
         for accelerator in (torch.cuda, torch.xpu, torch.mtia):
             if not accelerator.is_available():  # torch would format the stack at every seed, for when it is
                 patch.setattr(accelerator, "manual_seed_all", lambda _: None)
+        patch.setattr(os, "fsync", os.fstat)  # no test cuts the power; a descriptor must still be one
         patch.setattr(environment, "_commit", cache(environment._commit))  # which asks git
         patch.setattr(eye, "CHUNK", 100)  # the few features of a tiny model fit a cache
         yield
