@@ -59,9 +59,10 @@ already_run: set[str] = set()  # test functions, whatever their parameters
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Coverage, half of a test's time again, is not measured for `repeats` and for a function's later parameters."""
+    """Coverage, half of a test's time again, is not for `repeats`, nor for later parameters but of what is `varied`."""
     function = item.nodeid.partition("[")[0]
-    repeats = function in already_run or item.get_closest_marker("repeats") is not None
+    again = function in already_run and item.get_closest_marker("varied") is None
+    repeats = again or item.get_closest_marker("repeats") is not None
     already_run.add(function)
     with unmeasured() if repeats else nullcontext():
         return (yield)
@@ -79,6 +80,7 @@ def small_change() -> Iterator[None]:
         for accelerator in (torch.cuda, torch.xpu, torch.mtia):
             if not accelerator.is_available():  # torch would format the stack at every seed, for when it is
                 patch.setattr(accelerator, "manual_seed_all", lambda _: None)
+        patch.setattr(os, "fsync", os.fstat)  # no test cuts the power; a descriptor must still be one
         patch.setattr(environment, "_commit", cache(environment._commit))  # which asks git
         patch.setattr(eye, "CHUNK", 100)  # the few features of a tiny model fit a cache
         yield

@@ -28,6 +28,7 @@ def figures(file: Path) -> Figures:
     return content
 
 
+@pytest.mark.repeats
 def test_the_file_says_where_it_comes_from(file: Path, figures: Figures) -> None:
     assert figures["format"] == 1
     assert set(figures["versions"]) == {"gcab", "torch", "python", "numpy"}

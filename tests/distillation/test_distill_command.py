@@ -357,6 +357,7 @@ def test_nothing_but_a_distilled_run_is_replaced(
     assert contents(tmp_path) == before
 
 
+@pytest.mark.repeats
 def test_a_distilled_run_is_replaced(run: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for out in (tmp_path / "empty", tmp_path / "empty", run / "fast-80"):
@@ -415,6 +416,7 @@ def test_the_capacity_is_no_setting(
         assert sentence.endswith("not as the setting options.capacity: use --capacity.")
 
 
+@pytest.mark.repeats
 def test_one_pass_is_distilled_only_to_another_capacity(
     model: Path, photos: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -431,6 +433,7 @@ def test_one_pass_is_distilled_only_to_another_capacity(
     assert "of 60 % already" in refused(capsys, model, photos / "week3", *QUICK, "--capacity", "0.6")
 
 
+@pytest.mark.repeats
 def test_a_run_of_one_pass_is_distilled_only_to_another_capacity(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

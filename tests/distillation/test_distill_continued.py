@@ -121,6 +121,7 @@ def left_alone(command: Command, undisturbed: dict[str, bytes]) -> bytes:
     return undisturbed[kind]
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("stops", [[0], [2, 5, STEPS - 1]])
 def test_one_that_is_interrupted_ends_as_one_that_is_not(
     stops: list[int], command: Command, undisturbed: dict[str, bytes], capsys: pytest.CaptureFixture[str]
@@ -299,6 +300,7 @@ def test_killed_when_all_was_written_it_cleans_up(
     assert left_behind(command) == []
 
 
+@pytest.mark.repeats
 def test_killed_while_it_writes_the_same_command_ends_it(
     command: Command,
     undisturbed: dict[str, bytes],

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.repeats
+
 COLUMN = 52  # where the numbers begin
 DOCUMENT = Path(__file__).parents[2] / "docs" / "imagenet100-budget.md"
 

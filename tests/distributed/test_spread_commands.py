@@ -17,6 +17,8 @@ from gcab.runs.folder import RunFolder
 from gcab.runs.lock import RunLock
 from gcab.runs.run import run_path
 
+pytestmark = pytest.mark.repeats
+
 SHORT = {"encoder.blocks": 2, "encoder.mlp_ratio": 4.0, "training.epochs": 2, "training.batch_size": 48}
 TRAIN = ["train", "digits/2", "--device", "cpu", *train_flags("gcab", {**SHORT, "training.warmup_epochs": 1})]
 

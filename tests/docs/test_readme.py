@@ -65,6 +65,7 @@ def test_the_readme_shows_every_folder_of_the_package() -> None:
     assert present <= set(listed)
 
 
+@pytest.mark.repeats
 def test_the_python_example_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [example] = code_blocks(README, "python")
     assert "epochs=40" in example

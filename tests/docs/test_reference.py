@@ -76,6 +76,7 @@ def test_every_flag_of_the_ablations_builds_a_configuration() -> None:
         resolve(verb.scenario, verb.method, "official", 1, changes_of(verb))
 
 
+@pytest.mark.repeats
 @pytest.mark.usefixtures("rough_embedding")
 def test_the_example_method_is_trained_by_the_command_line(
     tmp_path: Path, example_method: str, capsys: pytest.CaptureFixture[str]

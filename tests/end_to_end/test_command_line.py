@@ -107,6 +107,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert "tiny-imagenet" in printed_by(capsys, "list", "datasets")
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("method", METHODS)
 def test_training_prints_and_stores_the_same(trained: Trained, method: str) -> None:
     run, printed = trained.run(method), trained.printed[method]
@@ -169,6 +170,7 @@ def test_report_of_one_run_is_written_into_it(inside: Trained, capsys: pytest.Ca
     assert list((run / "figures").glob("*.svg"))
 
 
+@pytest.mark.repeats
 def test_report_of_several_runs(inside: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "both.html"
     printed = printed_by(
@@ -202,6 +204,7 @@ def test_the_same_seed_in_another_place_gives_the_same_model(trained: Trained, t
     assert weights[0] == weights[1]
 
 
+@pytest.mark.repeats
 def test_dry_run_shows_settings_tasks_and_cost_and_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -214,6 +217,7 @@ def test_dry_run_shows_settings_tasks_and_cost_and_writes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.repeats
 def test_dry_run_without_data(capsys: pytest.CaptureFixture[str]) -> None:
     printed = printed_by(capsys, "train", "cifar100/10", "--dry-run")
     assert len(re.findall(r"^task \d+: 10 classes: class \d+", printed, re.MULTILINE)) == 10
@@ -221,6 +225,7 @@ def test_dry_run_without_data(capsys: pytest.CaptureFixture[str]) -> None:
     assert "give --data DIR" in printed
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     ("profile", "expected"),
     [

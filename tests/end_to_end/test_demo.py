@@ -24,7 +24,7 @@ from gcab.profiles import DEFAULT_PROFILE
 from gcab.runs.folder import RunFolder
 from gcab.runs.run import load_data, run_path, train_run
 
-pytestmark = [pytest.mark.repeats, pytest.mark.usefixtures("forked_interpreters")]
+pytestmark = pytest.mark.usefixtures("forked_interpreters")
 
 SLOW = pytest.mark.skipif("GCAB_SLOW" not in os.environ, reason="takes minutes: set GCAB_SLOW=1 to run it")
 SHORT: dict[str, dict[str, Any]] = {  # what is different in a tenth of the time; what forgets needs few epochs to do so
@@ -75,6 +75,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory, short: None) -> Path:
     return folder
 
 
+@pytest.mark.repeats
 def test_gcab_remembers_what_fine_tuning_forgets(demo: Path) -> None:
     [ours] = records(run_of(demo, "gcab", 1), "final")
     [baseline] = records(run_of(demo, "finetune", 1), "final")

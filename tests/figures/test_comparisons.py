@@ -117,6 +117,7 @@ def test_methods_and_memories_choose_a_part(tmp_path: Path) -> None:
     assert len(names([], [200])) == len(EVERY) - len(STORING), "those without images in any case"
 
 
+@pytest.mark.repeats
 def test_rows_that_have_not_been_run_are_empty_and_the_papers_stand_beside(runs: list[RunFolder]) -> None:
     found = {
         (line["Scenario"], line["Method"], line["Images"]): line for line in lines(TABLE, as_if_on("cifar100/10", runs))

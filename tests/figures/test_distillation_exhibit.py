@@ -54,6 +54,7 @@ def labels(figure: Figure) -> set[str]:
     return {str(label) for axes in figure.axes for label in axes.get_legend_handles_labels()[1]}
 
 
+@pytest.mark.repeats
 def test_heads_alone_are_listed_and_drawn(run: RunFolder) -> None:
     teacher, *students = numbers.distillation([run])
     found = distillations(run)
@@ -138,6 +139,7 @@ def test_the_papers_point_keeps_its_name_beside_a_model_measured_again(run: RunF
     assert {"GCAB, measured again", "GCAB, the paper", "GCAB-Fast, the paper"} < labels(drawn("memory", [run]))
 
 
+@pytest.mark.repeats
 def test_every_published_distillation_is_read_and_drawn() -> None:
     files = sorted(RESULTS.rglob("fast.json"))
     assert files

@@ -61,6 +61,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
         process.wait()
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     "engine",
     [

@@ -11,6 +11,8 @@ from helpers.single_precision import DEVICE, without_doubles
 from gcab.classifier.learner import ContinualClassifier
 from gcab.model.exact import Exact, in_double
 
+pytestmark = pytest.mark.repeats
+
 RESIZED = {"augment.crop": "resized", "augment.randaugment": "true", "augment.operations": "1"}
 
 

@@ -61,6 +61,7 @@ def test_the_numbers_are_those_of_the_predictions(world: Path, measured: dict[st
     assert measured["unknown"]["photos"] == 5
 
 
+@pytest.mark.repeats
 def test_the_page_says_it_all_and_runs_nothing(world: Path, measured: dict[str, Any], tmp_path: Path) -> None:
     page = write_model_page(facts_of(world / "trees.gcab"), measured, tmp_path / "deep" / "test.html").read_text(
         "utf-8"

@@ -17,6 +17,8 @@ from playwright.sync_api import Browser, FilePayload, Page, expect
 
 from gcab.classifier.teaching import teach
 
+pytestmark = pytest.mark.repeats
+
 TOKEN = "a-token-for-the-tests-alone"
 HUES = {"kingfisher": 150, "robin": 5, "bullfinch": 240, "goldfinch": 35}
 HOSTILE = "<b>wren"

@@ -44,6 +44,7 @@ def answers(model: ContinualClassifier) -> list[str]:
     return [str(model.predict(pictures(name, 4, 40, seed=9))[0]) for name in (*WEEK1, *WEEK2)]
 
 
+@pytest.mark.repeats
 def test_lessons_need_the_encoder_once(encoder: Path, tmp_path: Path) -> None:
     """Every class is told from every other, the model says whose encoder it has, and undo takes a lesson back."""
     model = learned(tmp_path / "m", tmp_path, encoder)
@@ -143,6 +144,7 @@ def test_a_damaged_description_is_refused(dino: Path, tmp_path: Path) -> None:
         load_method(place)
 
 
+@pytest.mark.varied
 @pytest.mark.usefixtures("plain_translation")
 def test_an_exported_file_contains_the_encoder(
     encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

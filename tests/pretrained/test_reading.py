@@ -18,6 +18,8 @@ from gcab.pretrained.preprocessing import IMAGENET, Preprocessing, preprocessing
 from gcab.pretrained.source import build_encoder, describe, read_pretrained
 from gcab.pretrained.vision_transformer import VisionTransformer
 
+pytestmark = pytest.mark.varied
+
 CONFIG = EncoderConfig("pretrained")
 
 

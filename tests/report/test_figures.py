@@ -226,6 +226,7 @@ def test_figures_are_saved_as_png_and_svg_and_missing_ones_skipped(tmp_path: Pat
     assert save_figures([run], tmp_path / "again")[1].read_bytes() == before
 
 
+@pytest.mark.repeats
 def test_twenty_tasks_fit(tmp_path: Path) -> None:
     run = write_run(tmp_path, "gcab", 1, 20, 2, epochs=1)
     rewrite_metrics(run, {"drift": []}, "task")

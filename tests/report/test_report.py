@@ -154,6 +154,7 @@ def test_dense_figures_become_pixels(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "image/svg" not in page
 
 
+@pytest.mark.repeats
 def test_many_variants_leave_the_cards_readable(tmp_path: Path) -> None:
     runs = [write_run(tmp_path, "finetune", 1, 2, options={"x": value}) for value in range(5)]
     page = write_report(runs, tmp_path / "report.html").read_text("utf-8")

@@ -43,6 +43,7 @@ def test_held_out_images_are_tested_on_and_not_trained_on(monkeypatch: pytest.Mo
     assert not seen & as_bytes(data.test.images)
 
 
+@pytest.mark.repeats
 @pytest.mark.usefixtures("rough_embedding")
 def test_everybody_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for share, name in (("0.25", "held-out"), ("0", "plain")):

@@ -65,6 +65,7 @@ def test_the_model_describes_itself(client: Client) -> None:
     assert any("Lesson 2 ended with" in warning for warning in model["warnings"])  # noise cannot be learned
 
 
+@pytest.mark.repeats
 def test_the_report_is_the_one_of_the_command(tmp_path: Path) -> None:
     """Made once for a model, and again for the next."""
     folder = model_folder(tmp_path / "birds.gcab")

@@ -18,6 +18,8 @@ from helpers.serving import model_folder, photo
 
 from gcab.serve.security import SECURITY_HEADERS
 
+pytestmark = pytest.mark.repeats
+
 
 @pytest.fixture(scope="module")
 def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:

@@ -4,11 +4,14 @@ import warnings
 from typing import Any
 
 import numpy as np
+import pytest
 from helpers.settings import TINY
 from sklearn.utils.estimator_checks import check_estimator
 
 from gcab import ContinualClassifier
 from gcab.data.arrays import Images
+
+pytestmark = pytest.mark.repeats
 
 SIDE = 16
 SMALL = {**TINY, "options.features": 64}

@@ -145,6 +145,7 @@ def test_the_recorded_accuracy_and_calibration_are_those_of_the_held_out_photos(
     assert (learner.unknown(held_out.images) <= 1).all()
 
 
+@pytest.mark.repeats
 def test_the_photos_are_learned(tmp_path: Path) -> None:
     make_photos(tmp_path / "week1", WEEK1, count=30)
     make_photos(tmp_path / "week2", WEEK2, count=30, seed=1)
@@ -187,6 +188,7 @@ def test_what_programs_are_told(model: Path, photos: Path) -> None:
     json.dumps([start, *epochs, done], allow_nan=False)
 
 
+@pytest.mark.repeats
 def test_programs_are_told_how_far_a_long_end_is(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """GCAB-Fast distills after the last epoch: that is announced, counted and followed."""
     short = {"options.distillation_steps": 400, "options.views": 1}
@@ -228,6 +230,7 @@ def test_the_estimate_changes_nothing(
     assert weights(model) == weights(taught_twice)
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("method", ["gcab", "er"])
 def test_the_accuracy_of_an_epoch_is_what_would_be_recorded_after_it(method: str, photos: Path, tmp_path: Path) -> None:
     learn(tmp_path / "m", photos / "week1", method=method, epochs=1)
@@ -301,6 +304,7 @@ def uninterrupted(taught_once: Path, photos: Path) -> tuple[Path, list[Event]]:
     return alone, events(alone, photos / "week2", **LONG)
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("stops", [[0], [2], [1, 3, 4]])
 def test_a_lesson_that_is_interrupted_ends_as_one_that_is_not(
     stops: list[int], model: Path, photos: Path, uninterrupted: tuple[Path, list[Event]]
@@ -557,6 +561,7 @@ def test_impossible_wishes_change_nothing(wishes: dict[str, Any], expected: str,
     assert not (model / "work").exists()
 
 
+@pytest.mark.repeats
 def test_encoders_are_called_by_their_names(photos: Path, tmp_path: Path) -> None:
     teach(tmp_path / "m", photos / "week1", epochs=1, device="cpu")
     teach(tmp_path / "m", photos / "week2", epochs=1, device="cpu", encoder="tiny")
