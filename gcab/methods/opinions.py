@@ -231,7 +231,7 @@ class Opinionated(Method):
 
     @property
     def answers_by_training(self) -> bool:
-        return not self.options.tried or self.referee is None or self.heard
+        return self.referee is None or self.heard
 
     def verdict(self) -> str | None:
         if not self.options.tried or self.referee is None:

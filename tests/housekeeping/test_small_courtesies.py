@@ -14,6 +14,8 @@ from rich.console import Console
 
 import gcab
 from gcab import GcabError, ModelFolder
+from gcab.classifier.overview import overview
+from gcab.cli.info import show_tasks
 from gcab.cli.verbs import say_table
 from gcab.parallel.devices import choose_device
 
@@ -48,6 +50,19 @@ def test_the_history_of_a_model_needs_no_torch(tmp_path: Path) -> None:
     ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "lesson 1" in ended.stdout
+
+
+@pytest.mark.parametrize(("lessons", "off"), [(1, 0.0), (1, 5.0), (2, 0.0), (2, 5.0)])
+def test_a_sign_is_explained_where_it_stands(tmp_path: Path, lessons: int, off: float) -> None:
+    model = eye()
+    for lesson in range(lessons):
+        model.learn(*many(2 * lesson, 2 * lesson + 1, count=10), held_out=0.2)
+    ModelFolder(tmp_path / "m").write(model.save)
+    facts = overview(tmp_path / "m")
+    facts["tasks"][-1]["now"] = facts["tasks"][-1]["accuracy"] - off
+    show_tasks(facts, Console(file=(printed := io.StringIO()), width=120))
+    table, sign, _ = printed.getvalue().partition("now ~: estimated")
+    assert bool(sign) == ("~" in table) == (lessons > 1 or off > 0)
 
 
 def test_one_is_not_many_and_names_stay_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

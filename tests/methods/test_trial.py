@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.eyes import eye, many
 from helpers.models import lessons
 from helpers.tasks import gcab_options, images_of, setting, tasks_of
 
@@ -70,6 +71,18 @@ def test_without_a_trial_the_referee_is_as_it_was_fitted() -> None:
     assert method.referee is not None
     assert any(method.referee.weights.tolist()[:2])
     assert method.verdict() is None
+
+
+def test_training_answers_only_where_the_network_is_heard() -> None:
+    for trial in (True, False):
+        method = learned(trial)
+        assert method.referee is not None
+        assert method.answers_by_training == (not trial)
+        method.referee.weights.fill_(1.0)
+        assert method.answers_by_training
+        method.referee.weights[:2] = 0.0
+        assert not method.answers_by_training
+    assert not eye().learn(*many(0, 1)).method.answers_by_training
 
 
 @pytest.mark.parametrize("missing", [{"eye": 0}, {"statistics": False}])

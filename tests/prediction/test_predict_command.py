@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.eyes import eye, many
 from helpers.models import AWKWARD, awkward_model
 from helpers.photos import RED_PNG, some_photos
 from helpers.processes import LIMIT
@@ -149,6 +150,15 @@ def test_without_calibration_nothing_is_scored(tmp_path: Path, capsys: pytest.Ca
     assert (row["unknown"], row["flagged"]) == (None, False)
     assert main(["predict", str(bare), "p/000.png", "--unknown", "0", "--csv"]) == 0
     assert capsys.readouterr().out.splitlines()[1].startswith("p/000.png,,false,")
+    Path("p/empty.png").write_bytes(b"")
+    assert main(["predict", str(bare), "p/empty.png"]) == 2
+    assert "flagged" not in capsys.readouterr().err  # no image could be read, so none could be flagged
+    few = eye().learn(*many(0, 1), held_out=0.2)
+    few.save("few.gcab")
+    assert main(["predict", "few.gcab", "p/000.png"]) == 0
+    why = f"too few photos were held out ({few.calibration.images}). A lesson with some measures it."
+    assert capsys.readouterr().err == f"gcab: nothing is flagged as unknown: {why}\n"
+    assert few.calibration.images > 0
 
 
 def test_unreadable_files_are_listed_and_the_rest_goes_on(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

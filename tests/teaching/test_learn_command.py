@@ -12,6 +12,7 @@ from helpers.settings import TINY, TINY_GCAB, set_flags
 
 from gcab.cli.lesson_display import amount, duration
 from gcab.cli.main import main
+from gcab.methods.opinions import Opinionated
 
 SET = set_flags(TINY_GCAB)
 
@@ -70,6 +71,15 @@ def test_held_out_photos_that_chose_the_epoch_of_what_answers_are_called_optimis
     text = said(capsys, "learn", tmp_path / "m", world / "week1", "--epochs", 1, "--device", "cpu", *own, *options)
     assert ("of 4 held-out photos right (optimistic: they chose the epoch)" in text) == optimistic
     assert ("the eye alone decides" in text) == (options == ())
+
+
+def test_held_out_photos_chose_nothing_where_the_network_did_not_learn(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Opinionated, "answers_by_training", True)
+    text = said(capsys, "learn", model, make_photos(tmp_path / "more", WEEK1, seed=2), "--device", "cpu")
+    assert "held-out photos right" in text
+    assert "optimistic" not in text
 
 
 def test_a_refused_first_lesson_leaves_nothing(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

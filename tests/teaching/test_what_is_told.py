@@ -36,6 +36,7 @@ def test_photos_in_two_classes_at_once_are_told(tmp_path: Path, capsys: pytest.C
         assert sentence in capsys.readouterr().out
     for number in range(2):
         shutil.copy(sorted(one.parent.iterdir())[number], sorted(other.parent.iterdir())[number])
+    shutil.copy(one, one.with_name("again.png"))  # twice in its own class is no dispute
     assert main([*arguments, "--dry-run"]) == 0
     assert "3 photos are in two classes at once (" in capsys.readouterr().out
 
