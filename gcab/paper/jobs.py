@@ -191,7 +191,8 @@ def run_job(job: Job, root: Path | None, device: torch.device, console: Console,
     run = job.run()
     if run is None or not run.final():
         train(job, root, device, console, title, command)
-        gc.collect()  # a run's recorded steps hold device memory in reference cycles
+        if device.type == "cuda":
+            gc.collect()  # a run's recorded steps hold device memory in reference cycles
         run = RunFolder.open(job.path)
     else:
         say(console, f"{title}: finished before")
