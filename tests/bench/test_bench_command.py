@@ -130,6 +130,14 @@ def test_with_a_gpu_tables_show_recorded_steps_start_up_and_memory(figures: Figu
         (["--batches", "many"], "argument --batches: 'many' is not whole numbers"),
         (["--only", "nothing"], "argument --only: invalid choice: 'nothing'"),
         (["--json", "."], "--json . is a folder"),
+        (["--methods", "er,depp"], "unknown method 'depp': did you mean 'derpp'?"),
+        (["--methods", "er,eye"], "--methods names eye, which is not trained task after task: leave it out."),
+        (["--methods", "joint"], "--methods names joint, which is not trained task after task"),
+        (["--methods", ","], "argument --methods: ',' names no method"),
+        (["--methods", "er", "--only", "training"], "--only does not go with --methods"),
+        (["--methods", "er", "--tasks", "3"], "--tasks does not go with --methods"),
+        (["--methods", "er", "--batches", "3"], "--batches does not go with --methods"),
+        (["--methods", "er", "--compile"], "--compile does not go with --methods"),
     ],
 )
 def test_a_mistake_is_one_sentence(arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -115,24 +115,3 @@ def test_the_way_to_run_steps_is_the_trainers(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("gcab.bench.methods.recording_works", lambda device: device.type == "cpu")
     found = {row["method"]: (row["recorded"], row["not_recorded"]) for row in time_methods(comparing("ert"), print)}
     assert found == {"finetune": (False, ["it is told"]), "ert": (True, [])}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["--methods", "er,depp"], "unknown method 'depp': did you mean 'derpp'?"),
-        (["--methods", "er,eye"], "--methods names eye, which is not trained task after task: leave it out."),
-        (["--methods", "joint"], "--methods names joint, which is not trained task after task"),
-        (["--methods", ","], "argument --methods: ',' names no method"),
-        (["--methods", "er", "--only", "training"], "--only does not go with --methods"),
-        (["--methods", "er", "--tasks", "3"], "--tasks does not go with --methods"),
-        (["--methods", "er", "--batches", "3"], "--batches does not go with --methods"),
-        (["--methods", "er", "--compile"], "--compile does not go with --methods"),
-    ],
-)
-def test_a_mistake_is_one_sentence(arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "--quick", "--device", "cpu", *arguments]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert expected in captured.err
-    assert captured.err.count("\n") == 1
