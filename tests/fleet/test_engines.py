@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from helpers.commands import refusal
-from helpers.prepared import PYTHON
 from helpers.processes import LIMIT, records, unmeasured
 from helpers.recipes import SHORT, jobs_of, made
 from helpers.runs import same_results
@@ -23,6 +22,13 @@ from gcab.runs.folder import RunFolder
 pytestmark = pytest.mark.usefixtures("small_eyes", "forked_interpreters")
 
 EPOCHS = 12  # so that the worker is still in its second task when it is killed
+# A job that was lost may have left its answer on a disk that is slow to tell: submitit waits 15 seconds for it.
+IMPATIENT = """\
+import submitit
+submitit.Job._results_timeout_s = 1
+from gcab.cli.main import main
+raise SystemExit(main())
+"""
 ENGINES = {"processes": (), "ray": ("--on", "ray"), "submitit": ("--on", "slurm", "--slurm", "cluster=local")}
 
 
@@ -46,9 +52,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     started = []
 
     def program(*arguments: object) -> subprocess.Popen[bytes]:
-        # Jobs of submitit are not for a fork: they are processes of a session of their own.
-        python = PYTHON if "slurm" in arguments else sys.executable
-        command = [python, "-m", "gcab", "figure", "embedding", "--scenario", "digits/2", "--device", "cpu"]
+        gcab = ("-c", IMPATIENT) if "slurm" in arguments else ("-m", "gcab")
+        command = [sys.executable, *gcab, "figure", "embedding", "--scenario", "digits/2", "--device", "cpu"]
         command += [*map(str, arguments), "--at-once", "2", "--out", "out", *set_flags({**SHORT, **FEW_FEATURES})]
         with (tmp_path / "said.txt").open("w") as said:
             environment = {**unmeasured(), **settings}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 IGNORED = {"-B", "-P"}  # options without a meaning for a program that is forked
+OF_ITS_OWN = {"submitit.local._local"}  # whose process number its jobs are named by
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -53,7 +54,7 @@ def parsed(arguments: Sequence[str]) -> dict[str, Any] | None:
     rest, unbuffered = list(arguments), False
     while rest and (rest[0] in IGNORED or rest[0] == "-u"):
         unbuffered |= rest.pop(0) == "-u"
-    if len(rest) < 2 or rest[0] not in ("-m", "-c"):
+    if len(rest) < 2 or rest[0] not in ("-m", "-c") or rest[1] in OF_ITS_OWN:
         return None
     return given_order(rest[0], rest[1], rest[2:], Path.cwd(), os.environ, unbuffered=unbuffered)
 
