@@ -28,6 +28,7 @@ RECIPES: Mapping[str, Settings] = {
         "augment.crop": "none",
         "augment.flip": False,
         "augment.randaugment": False,
+        "augment.cutmix": 0.0,
     },
     "photos": {  # as `gcab train` has them
         "training.epochs": 500,
@@ -37,6 +38,7 @@ RECIPES: Mapping[str, Settings] = {
         "augment.crop": "resized",
         "augment.flip": True,
         "augment.randaugment": True,
+        "augment.cutmix": 0.0,
     },
 }
 SMALLEST, LARGEST = 8, 384  # pixels a side of the images of a model

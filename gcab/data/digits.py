@@ -49,6 +49,7 @@ DATASET = Dataset(
         "encoder.heads": 4,
         "encoder.blocks": 2,
         "augment.randaugment": False,
+        "augment.cutmix": 0.0,
         "training.batch_size": 16,
         "training.epochs": 40,
         "training.first_task": 1.0,

@@ -82,6 +82,7 @@ class Gcab(Opinionated):
     search_space = space(lambda_gcab=Near(10), lambda_pfr=Near(10))
     profiles: ClassVar[dict[str, dict[str, Any]]] = {
         "extended": {
+            "augment.cutmix": 0.5,
             "options.bce_heads": "new",
             "options.distance": "rms",
             "options.lambda_pfr": 0.5,
