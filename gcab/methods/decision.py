@@ -34,6 +34,7 @@ class Refereed(nn.Module):
     """The logits of heads, statistics and eye, weighed by the referee."""
 
     compiled = ("see",)
+    tasks: Tensor  # the membership of the classes
 
     def __init__(
         self,
@@ -42,8 +43,10 @@ class Refereed(nn.Module):
         statistics: ClassStatistics | None,
         eye: EyeClassifier | None,
         referee: Referee,
+        tasks: Tensor,
     ) -> None:
         super().__init__()
+        self.register_buffer("tasks", tasks, persistent=False)
         self.setting, self.heads, self.statistics, self.eye, self.referee = setting, heads, statistics, eye, referee
 
     def forward(self, images: Tensor) -> Tensor:
@@ -54,7 +57,7 @@ class Refereed(nn.Module):
             opinions[STATISTICS] = self.statistics(features)
         if seen is not None:
             opinions[EYE] = seen()
-        return self.referee(opinions)
+        return self.referee(opinions, self.tasks)
 
     def see(self, eye: EyeClassifier, images: Tensor) -> Tensor:
         """Logits of the eye, which takes pixel values from 0 to 255."""

@@ -51,13 +51,14 @@ class GcabOptions:
     eye: int = 0  # features of a fixed eye that joins the decision, too, as `--method eye` counts them; 0: none
     eye_side: int = SIDE  # pixels at which it sees images
     referee: bool = False  # weighs opinions by temperatures from held-out images; else the two options below do
+    heads_within: float = 0.0  # times more that the referee counts the heads within a task than between tasks
     trial: bool = False  # heads and statistics have no more say beside the eye than helps with all classes
     statistics_weight: float = 1.0
     statistics_meet: Literal["probabilities", "logits"] = "probabilities"  # log P(class | task) of heads, or logits
     network: NetworkOptions = field(default_factory=NetworkOptions)
 
     def __post_init__(self) -> None:
-        check_options(self, weights=("lambda_gcab", "lambda_pfr", "gate_limit", "statistics_weight"))
+        check_options(self, weights=("lambda_gcab", "lambda_pfr", "gate_limit", "heads_within", "statistics_weight"))
         if not 1 <= self.network.sharpest < math.inf:
             raise GcabError(f"options.network.sharpest is {self.network.sharpest}: give 1 or more.")
 
@@ -91,6 +92,7 @@ class Gcab(Opinionated):
             "options.statistics_pooled": True,
             "options.eye": 4096,
             "options.referee": True,
+            "options.heads_within": 1.0,
             "training.epochs": 120,
             "training.first_task": 3.0,
             "training.lr": 2.5e-4,

@@ -20,7 +20,7 @@ from gcab.model.discriminant import ExactDiscriminant
 from gcab.model.eye import EyeClassifier, features_for
 from gcab.model.frozen import Frozen
 from gcab.model.network import GatedNetwork
-from gcab.model.referee import EYE, HEADS, STATISTICS, Referee
+from gcab.model.referee import EYE, HEADS, STATISTICS, Referee, membership
 from gcab.model.rows import drop_row
 from gcab.model.statistics import ClassStatistics
 
@@ -43,7 +43,7 @@ class Opinionated(Method):
         self.statistics = ClassStatistics(self.network.encoder.grid, self.network.width, options.statistics_pooled)
         features = features_for(setting.image_size, options.eye)
         self.eye = EyeClassifier(FastEye(features, setting.mirrors, options.eye_side)) if options.eye else None
-        self.referee = Referee(self.opinions()) if options.referee else None
+        self.referee = Referee(self.opinions(), options.heads_within) if options.referee else None
         self.seen = []
 
     @property
@@ -101,7 +101,7 @@ class Opinionated(Method):
         """None for images that the network was trained on, unless the eye decides alone."""
         if not self.options.tried or self.eye is None or self.referee is None or (trained and self.heard):
             return None
-        return self.referee(self.opinions_without(data)).cpu()
+        return self.referee(self.opinions_without(data), self.membership()).cpu()
 
     @property
     def heard(self) -> bool:
@@ -136,7 +136,7 @@ class Opinionated(Method):
             seen = set(held_out.labels.tolist())
             pseudo, labels = pseudo_opinions(self, held_out, [label for label in classes if label not in seen])
             heard = {name: torch.cat([said, pseudo[name]]) for name, said in opinions.items()}
-            self.referee.try_network(heard, torch.cat([held_out.labels, labels]))
+            self.referee.try_network(heard, torch.cat([held_out.labels, labels]), self.membership())
 
     def rival(self, data: TaskImages, older: int) -> float:
         """The largest logit of the `older` classes, averaged over the images of a new class."""
@@ -170,7 +170,7 @@ class Opinionated(Method):
         heads = self.heads(decoder)
         if self.referee is not None:
             statistics = self.statistics if self.options.statistics else None
-            return Refereed(self.setting, heads, statistics, self.eye, self.referee)
+            return Refereed(self.setting, heads, statistics, self.eye, self.referee, self.membership())
         if self.options.statistics:
             tasks = self.task_classes() if self.options.statistics_meet == "probabilities" else None
             return Weighted(heads, self.statistics, self.options.statistics_weight, tasks)
@@ -179,6 +179,10 @@ class Opinionated(Method):
     def task_classes(self) -> Sequence[int]:
         """The number of classes of each task."""
         return self.network.classes
+
+    def membership(self) -> Tensor:
+        """Which classes are of which task (tasks, classes)."""
+        return membership(self.task_classes(), self.device)
 
     def opinion_parts(self, heads: Decision) -> dict[str, Part]:
         """Each opinion alone; none where the heads are the only one."""

@@ -3,9 +3,11 @@
 Not in the paper. Opinions have scales of their own, and each is over- or underconfident in its own way. A temperature
 each calibrates them, and calibrated opinions can be added up. It is fitted on held-out images of the newest task alone,
 so no image has to be kept.
+
+Heads know the class within a task better than the task. With `within`, they count for more in the one than the other.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import torch
@@ -22,24 +24,33 @@ SUREST, HALVINGS = 1e3, 60  # the largest inverse temperature in units of 1 / de
 
 
 class Referee(nn.Module):
-    """z = Σ share · opinion / temperature, over the opinions that there are."""
+    """z = Σ share · opinion / temperature, over the opinions that there are; P(task) is that of z.
+
+    P(class | task) is that of z with the heads counted `within` times more.
+    """
 
     compiled = ("forward",)
     purposes: ClassVar[dict[str, str]] = {"weights": "referee: how much each opinion counts"}
 
     weights: Tensor
 
-    def __init__(self, opinions: tuple[str, ...]) -> None:
+    def __init__(self, opinions: tuple[str, ...], within: float = 0.0) -> None:
         super().__init__()
-        self.opinions = opinions
+        self.opinions, self.within = opinions, within
         # Until it is fitted on held-out images, the eye decides where there is one: its logits never drift.
         self.trusted = EYE if EYE in opinions else HEADS
         self.register_buffer("weights", torch.tensor([float(name == self.trusted) for name in opinions]))
 
-    def forward(self, opinions: Mapping[str, Tensor]) -> Tensor:
-        """Logits (B, classes) of all opinions together."""
+    def forward(self, opinions: Mapping[str, Tensor], tasks: Tensor) -> Tensor:
+        """Logits (B, classes) of all opinions together; `tasks` is their `membership`."""
         parts = zip(self.weights, self.opinions, strict=True)
-        return torch.stack([weight * opinions[name].float() for weight, name in parts]).sum(dim=0)
+        weighed = torch.stack([weight * opinions[name].float() for weight, name in parts])
+        logits = weighed.sum(dim=0)
+        if not self.within:
+            return logits
+        raised = logits + self.within * weighed[self.opinions.index(HEADS)]
+        evidence = per_task(logits, tasks) - per_task(raised, tasks)
+        return raised + evidence[:, tasks.int().argmax(dim=0)]
 
     @torch.no_grad()
     def fit(self, opinions: Mapping[str, Tensor], labels: Tensor, first: int) -> None:
@@ -72,7 +83,7 @@ class Referee(nn.Module):
             self.weights[self.opinions.index(self.trusted)] = 1.0
 
     @torch.no_grad()
-    def try_network(self, opinions: Mapping[str, Tensor], labels: Tensor) -> float:
+    def try_network(self, opinions: Mapping[str, Tensor], labels: Tensor, tasks: Tensor) -> float:
         """Scale the weights of heads and statistics by the factor of `FACTORS` best on these images; returns it.
 
         Classes count the same, however many images they have. A gain that is not significant counts as none, and of
@@ -82,13 +93,24 @@ class Referee(nn.Module):
         each, right = 1 / labels.cpu().bincount()[labels.cpu()].double(), list[Tensor]()  # on the CPU: float64
         for factor in FACTORS:
             self.weights.copy_(torch.where(self.of_network, factor * weights, weights))
-            right.append((self(opinions).argmax(dim=1) == labels).cpu() * each)
+            right.append((self(opinions, tasks).argmax(dim=1) == labels).cpu() * each)
         gains = [now - right[0] for now in right]
         sure = [float(gain.sum()) if gain.sum() >= SURE * gain.square().sum().sqrt() else 0.0 for gain in gains]
         best = FACTORS[sure.index(max(sure))]
         self.weights.copy_(torch.where(self.of_network, best * weights, weights))
         self.let_one_answer()
         return best
+
+
+def membership(classes: Sequence[int], device: torch.device | str = "cpu") -> Tensor:
+    """Which classes are of which task (tasks, classes), from the number of classes of each task."""
+    task = torch.arange(len(classes)).repeat_interleave(torch.tensor(classes))
+    return (task == torch.arange(len(classes))[:, None]).to(device)
+
+
+def per_task(logits: Tensor, tasks: Tensor) -> Tensor:
+    """log Σ exp z over the classes of each task (B, tasks)."""
+    return logits[:, None].masked_fill(~tasks, -torch.inf).logsumexp(dim=2)
 
 
 def inverse_temperature(logits: Tensor, labels: Tensor) -> float:

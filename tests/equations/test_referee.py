@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from gcab.model.referee import EYE, HEADS, SHARES, STATISTICS, Referee, inverse_temperature
+from gcab.model.referee import EYE, HEADS, SHARES, STATISTICS, Referee, inverse_temperature, membership
 
 ALL = (HEADS, STATISTICS, EYE)
+ONE = membership([5])  # task, of all classes
 
 
 def opinion(count: int, classes: int, skill: float, seed: int) -> tuple[Tensor, Tensor]:
@@ -58,7 +59,7 @@ def test_the_decision_does_not_depend_on_the_scale_of_an_opinion() -> None:
     plain.fit(said, labels, first=0)
     louder = {**said, STATISTICS: 1000 * said[STATISTICS]}
     scaled.fit(louder, labels, first=0)
-    assert torch.allclose(scaled(louder), plain(said), rtol=1e-4, atol=1e-4)
+    assert torch.allclose(scaled(louder, ONE), plain(said, ONE), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("count", [1, 2, 60])
@@ -82,7 +83,7 @@ def test_useless_opinions_leave_the_decision_to_the_others() -> None:
     said = {HEADS: torch.zeros(60, 5), STATISTICS: -good, EYE: good}
     referee.fit(said, labels, first=0)
     assert referee.weights[:2].tolist() == [0.0, 0.0]
-    assert torch.equal(referee(said).argmax(dim=1), good.argmax(dim=1))
+    assert torch.equal(referee(said, ONE).argmax(dim=1), good.argmax(dim=1))
 
 
 def test_opinions_weigh_their_share_over_their_temperature() -> None:
@@ -93,7 +94,7 @@ def test_opinions_weigh_their_share_over_their_temperature() -> None:
     expected = [SHARES[name] * inverse_temperature(said[name], labels) for name in ALL]
     assert referee.weights.tolist() == pytest.approx(expected)
     by_hand = sum(weight * said[name] for weight, name in zip(expected, ALL, strict=True))
-    assert torch.allclose(referee(said), torch.as_tensor(by_hand), atol=1e-4)
+    assert torch.allclose(referee(said, ONE), torch.as_tensor(by_hand), atol=1e-4)
 
 
 def test_heads_are_judged_within_the_newest_task_and_the_others_among_all_classes() -> None:
@@ -113,9 +114,34 @@ def test_heads_are_judged_within_the_newest_task_and_the_others_among_all_classe
 def test_before_anything_is_held_out_the_eye_decides_or_the_heads() -> None:
     logits = torch.randn(4, 3, generator=torch.Generator().manual_seed(14))
     said = {HEADS: logits, STATISTICS: -logits, EYE: logits.flip(1)}
-    assert torch.equal(Referee(ALL)(said), said[EYE])
-    assert torch.equal(Referee((HEADS, STATISTICS))(said), said[HEADS])
+    assert torch.equal(Referee(ALL)(said, ONE), said[EYE])
+    assert torch.equal(Referee((HEADS, STATISTICS))(said, ONE), said[HEADS])
     assert list(Referee(ALL).state_dict()) == ["weights"]
+
+
+@pytest.mark.parametrize("sizes", [(2, 2, 2), (1, 4, 1), (3, 2, 0, 1)])
+def test_heads_count_more_within_a_task_and_tasks_are_told_as_before(sizes: tuple[int, ...]) -> None:
+    said = {name: 3 * opinion(50, 6, 1.0, seed=20 + index)[0] for index, name in enumerate(ALL)}
+    plain, raised = Referee(ALL), Referee(ALL, within=2.0)
+    for referee in (plain, raised):
+        referee.weights.copy_(torch.tensor([0.5, 0.25, 1.0]))
+    tasks = membership(sizes)
+    before, after = plain(said, tasks), raised(said, tasks)
+    more_of_heads = before + 2.0 * 0.5 * said[HEADS]
+    for own in tasks[tasks.any(dim=1)]:
+        share, now = (logits.softmax(dim=1)[:, own].sum(dim=1) for logits in (before, after))
+        assert torch.allclose(share, now, atol=1e-5)
+        assert torch.allclose(after[:, own].softmax(dim=1), more_of_heads[:, own].softmax(dim=1), atol=1e-5)
+    assert not torch.equal(before.argmax(dim=1), after.argmax(dim=1))
+
+
+def test_without_a_say_the_heads_change_nothing_within_a_task_either() -> None:
+    said = {name: opinion(50, 6, 1.0, seed=20 + index)[0] for index, name in enumerate(ALL)}
+    assert torch.equal(Referee(ALL, within=2.0)(said, membership([2, 4])), said[EYE])
+
+
+def test_membership_is_from_the_sizes_of_tasks() -> None:
+    assert membership([2, 0, 1]).int().tolist() == [[1, 1, 0], [0, 0, 0], [0, 0, 1]]
 
 
 def heard(network: float, eye: float, count: int = 200, seed: int = 1) -> tuple[Referee, dict[str, Tensor], Tensor]:
@@ -134,22 +160,22 @@ def right(logits: Tensor, labels: Tensor) -> float:
 
 def test_a_network_that_misleads_loses_its_say() -> None:
     referee, opinions, labels = heard(network=-3.0, eye=2.0)
-    assert right(referee(opinions), labels) < right(opinions[EYE], labels)
-    assert referee.try_network(opinions, labels) == 0.0
+    assert right(referee(opinions, ONE), labels) < right(opinions[EYE], labels)
+    assert referee.try_network(opinions, labels, ONE) == 0.0
     assert referee.weights.tolist() == [0.0, 0.0, 1.0]
 
 
 def test_a_network_that_helps_keeps_it() -> None:
     referee, opinions, labels = heard(network=2.0, eye=1.0)
-    say = referee.try_network(opinions, labels)
+    say = referee.try_network(opinions, labels, ONE)
     assert say > 0
     assert referee.weights.tolist() == [say, say, 1.0]
-    assert right(referee(opinions), labels) > right(opinions[EYE], labels)
+    assert right(referee(opinions, ONE), labels) > right(opinions[EYE], labels)
 
 
 def test_a_network_that_changes_nothing_has_none() -> None:
     referee, opinions, labels = heard(network=0.0, eye=50.0)
-    assert referee.try_network(opinions, labels) == 0.0
+    assert referee.try_network(opinions, labels, ONE) == 0.0
 
 
 def test_on_trial_every_class_counts_the_same() -> None:
@@ -160,8 +186,8 @@ def test_on_trial_every_class_counts_the_same() -> None:
     own = torch.nn.functional.one_hot(labels, 5).float()
     eye = torch.where((labels == 0)[:, None], own.roll(1, dims=1), own)  # wrong about class 0 alone
     network = 3 * torch.nn.functional.one_hot(torch.zeros_like(labels), 5).float()  # calls everything class 0
-    assert right(referee({HEADS: network, EYE: eye}), labels) > right(eye, labels)
-    assert referee.try_network({HEADS: network, EYE: eye}, labels) == 0.0
+    assert right(referee({HEADS: network, EYE: eye}, ONE), labels) > right(eye, labels)
+    assert referee.try_network({HEADS: network, EYE: eye}, labels, ONE) == 0.0
 
 
 @pytest.mark.parametrize(("fixed", "say"), [(1, 0.0), (8, 0.0), (10, 0.5)])
@@ -172,7 +198,7 @@ def test_a_gain_that_chance_would_explain_is_none(fixed: int, say: float) -> Non
     labels = torch.arange(100) % 5
     own, wrong = torch.nn.functional.one_hot(labels, 5).float(), (torch.arange(100) < fixed)[:, None]
     eye, network = torch.where(wrong, own.roll(1, dims=1), own), 3 * own * wrong
-    assert referee.try_network({HEADS: network, EYE: eye}, labels) == say
+    assert referee.try_network({HEADS: network, EYE: eye}, labels, ONE) == say
 
 
 def test_where_no_opinion_is_better_than_none_the_eye_answers() -> None:
