@@ -74,11 +74,11 @@ def try_mirrors(photos: TaskImages, device: torch.device) -> Trial:
 
 def leave_one_out(features: Tensor, y: Tensor) -> Tensor:
     """Leave-one-out predictions of a ridge regression towards y (n, classes): y - M y / diag M, M = (K + n r)⁻¹."""
-    n, classes = y.shape
+    n = len(y)
     x = features - features.mean(dim=0)
     x /= x.square().mean(dim=0).sqrt().clamp_min(1e-9)
     kernel = x @ x.T + x.numel()  # a constant feature, which costs nothing to use, stands for the mean
-    kernel.diagonal().add_(n * ridge(features.shape[1], n, classes))
+    kernel.diagonal().add_(n * ridge(features.shape[1], n))
     inverse = torch.linalg.inv(kernel)
     return y - inverse @ y / inverse.diagonal()[:, None]
 

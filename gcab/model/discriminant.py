@@ -144,7 +144,7 @@ class ExactDiscriminant(Exact, CachedInLesson):
 
     @torch.no_grad()
     def solve(self) -> None:
-        """W and b from the sums, in double precision: b_c = log (n_c / n) - μ_cᵀ (Σ + r)⁻¹ μ_c / 2."""
+        """W and b from the sums, in double precision: b_c = log (n_c / n) - γ μ_cᵀ (Σ + r)⁻¹ μ_c."""
         system = self.system()
         rule = system.rule
         weight = rule.weight * system.scale[:, None]
@@ -167,7 +167,7 @@ class ExactDiscriminant(Exact, CachedInLesson):
         seen = counts > 0
         means = torch.where(seen[:, None], sums / counts.clamp_min(1)[:, None] - mean, 0.0) * scale
         matrix.mul_(scale).mul_(scale[:, None]).addmm_((means * (counts / known)[:, None]).T, means, alpha=-known / n)
-        r = ridge(self.features, n, int(seen.sum()))
+        r = ridge(self.features, n)
         matrix.diagonal().clamp_(min=0).add_(r)
         return System(torch.linalg.cholesky(matrix), means, mean, scale, counts, r, n)
 
@@ -202,6 +202,6 @@ class ExactDiscriminant(Exact, CachedInLesson):
         super()._load_from_state_dict(state_dict, prefix, *arguments)
 
 
-def ridge(features: int, images: int, classes: int) -> float:
+def ridge(features: int, images: int) -> float:
     """r, as a share of a feature's variance: larger for few images or many features (chosen on held-out images)."""
-    return 0.001 * max(1.0, features / 8192) + (150 + 3 * classes) * min(1.0, math.sqrt(features / 4096)) / images
+    return 0.001 * max(1.0, features / 8192) + 200 * min(1.0, math.sqrt(features / 4096)) / images

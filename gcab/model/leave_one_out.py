@@ -9,7 +9,7 @@ import math
 import torch
 from torch import Tensor
 
-from gcab.model.gaussians import LEAST, RAREST, System
+from gcab.model.gaussians import LEAST, NORM, RAREST, System
 
 
 @torch.no_grad()
@@ -24,7 +24,7 @@ def simulated(system: System, images: int) -> Tensor:
     deviations = random_deviations(centres - system.r * weight.T @ weight, images)  # of covariance weightᵀ Σ weight
     epsilon = system.mean_variance / (1 - system.mean_variance).clamp_min(0.5)
     left = (1 - (1 + epsilon) * freedom / system.n).clamp_min(LEAST)  # 1 - h, of an image of each class
-    centres = centres - torch.diag(freedom * epsilon * (1 + epsilon / 2) / left)
+    centres = centres - torch.diag(freedom * epsilon * (1 + NORM * epsilon) / left)
     return shrinkage * (centres[:, None] + deviations / left[:, None, None] + bias)
 
 
@@ -50,12 +50,12 @@ def left_out(system: System, x: Tensor, labels: Tensor) -> Tensor:
 
     # Sherman-Morrison: without the image, Σ⁻¹ is more by a Σ⁻¹ d dᵀ Σ⁻¹.
     a = k / (1 - k * dd).clamp_min(LEAST)
-    scores = x @ weight + bias + a[:, None] * among * (across[:, None] - among / 2)
+    scores = x @ weight + bias + a[:, None] * among * (across[:, None] - NORM * among)
 
     # Its own μ_c is less by ε d, whose products are with the new Σ⁻¹: Σ⁻¹ d has become (1 + a dᵀ Σ⁻¹ d) Σ⁻¹ d.
-    scores[own] += epsilon * (1 + a * dd) * (mine - across - epsilon * dd / 2)
+    scores[own] += epsilon * (1 + a * dd) * (2 * NORM * mine - across - NORM * epsilon * dd)
 
     # The mean of n_c - 1 images varies more, and the class is rarer.
     more_variance = epsilon - system.mean_variance[labels]
-    scores[own] += freedom * more_variance / 2 + torch.log1p(-1 / counts).clamp_min(math.log(RAREST))
+    scores[own] += NORM * freedom * more_variance + torch.log1p(-1 / counts).clamp_min(math.log(RAREST))
     return shrinkage * scores

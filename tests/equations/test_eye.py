@@ -285,11 +285,11 @@ def test_the_solution_is_the_textbooks_discriminant_on_standardised_features() -
     z = torch.where(deviation > 0, (x - mean) / deviation.clamp_min(1e-9), 0.0)
     means = torch.stack([z[labels == label].mean(dim=0) for label in range(3)])
     within = z - means[labels]
-    inverse = torch.linalg.inv(within.T @ within / 90 + ridge_for(FEATURES, 90, 3) * torch.eye(FEATURES).double())
+    inverse = torch.linalg.inv(within.T @ within / 90 + ridge_for(FEATURES, 90) * torch.eye(FEATURES).double())
     freedom = (inverse * (within.T @ within / 90)).sum()
     counts = torch.bincount(labels).double()
     squares = ((means @ inverse) * means).sum(dim=1) - freedom / counts  # without what the noise of a mean adds
-    expected = (1 - (freedom + 1) / 90) * (z @ inverse @ means.T - squares / 2 + (counts / 90).log())
+    expected = (1 - (freedom + 1) / 90) * (z @ inverse @ means.T - squares / 4 + (counts / 90).log())
     found = classifier(images).double()
     assert (found - expected).abs().max() < 0.02 * expected.abs().max(), "the trace is an estimate"
     system = classifier.ridge.system()
