@@ -38,8 +38,8 @@ def measure(
     """All results on labelled photos, as JSON writes them; photos of unknown classes measure `unknown`."""
     places = {name: place_of(name, model.classes) for name in set(names)}
     if all(place is None for place in places.values()):
-        known = ", ".join(map(str, model.classes[:5]))
-        raise GcabError(f"none of these photos is of a class that the model knows ({known}, ...): check the folders.")
+        known = ", ".join([*map(str, model.classes[:5]), *["..."] * (len(model.classes) > 5)])
+        raise GcabError(f"none of these photos is of a class that the model knows ({known}): check the folders.")
     seen, skipped = Seen(), list[str]()
     for done, part in batches(files, names, model.image_size, skipped):
         look(model, part, places, seen)

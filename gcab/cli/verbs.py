@@ -82,14 +82,19 @@ def require_model(path: Path | str) -> None:
 
 def positive(text: str) -> int:
     """The type of an argument that counts something."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number above 0")
-    return int(text)
+    return whole(text, 1, "above 0")
 
 
 def steps(text: str) -> int:
     """The type of an argument that counts something and may be 0."""
-    return 0 if text == "0" else positive(text)
+    return whole(text, 0, "from 0 on")
+
+
+def whole(text: str, least: int, which: str) -> int:
+    """A whole number that is at least `least`, which the refusal of another one puts in words."""
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number {which}")
+    return int(text)
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:

@@ -128,7 +128,7 @@ def test_the_commands_write_pages(
     assert "is a model: a page is about one model, or about runs" in refusal(capsys, "report", model, photos)
     assert "there is no folder" in refusal(capsys, "test", model, tmp_path / "none")
     other = make_photos(tmp_path / "other", ["yew"], count=1)
-    assert "none of these photos is of a class that the model knows" in refusal(capsys, "test", model, other)
+    assert "that the model knows (ash, elm, <script>x, oak): check" in refusal(capsys, "test", model, other)
 
 
 def test_the_curve_and_its_error_by_hand() -> None:
