@@ -97,6 +97,13 @@ def whole(text: str, least: int, which: str) -> int:
     return int(text)
 
 
+def new_file(text: str) -> Path:
+    """The type of an argument that names a file to write, refused before any work if it cannot be one."""
+    if Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"'{text}' is a folder: give the name of a file")
+    return Path(text)
+
+
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of every command that trains runs."""
     from gcab.profiles import DEFAULT_PROFILE, PROFILES

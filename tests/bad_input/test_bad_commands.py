@@ -56,6 +56,8 @@ def test_the_nearest_name_is_offered(
         ([*TRAIN, "--options.compensation", "maybe"], "options.compensation cannot be 'maybe': give true or false."),
         ([*TRAIN, "--set", "training.epochs"], "--set needs KEY=VALUE"),
         (["lern"], "unknown command 'lern': did you mean 'learn'?"),
+        (["test", "m", "photos", "--out", "."], "argument --out: '.' is a folder: give the name of a file (see"),
+        (["report", "m", "--out", "/"], "argument --out: '/' is a folder: give the name of a file (see"),
         ([*TRAIN, "--seed", "one"], "argument --seed: invalid int value: 'one'"),
         ([*TRAIN, "--method", "finetune", "--options.drift", "none"], "unknown argument '--options.drift'"),
         ([*TRAIN, "--encoder.heads", "5"], "encoder.width 64 is not a multiple of encoder.heads 5."),
