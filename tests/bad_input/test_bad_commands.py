@@ -58,6 +58,7 @@ def test_the_nearest_name_is_offered(
         (["lern"], "unknown command 'lern': did you mean 'learn'?"),
         (["test", "m", "photos", "--out", "."], "argument --out: '.' is a folder: give the name of a file (see"),
         (["report", "m", "--out", "/"], "argument --out: '/' is a folder: give the name of a file (see"),
+        (["test", "m", "photos", "--out", "x" * 300], "there is no folder"),
         ([*TRAIN, "--seed", "one"], "argument --seed: invalid int value: 'one'"),
         ([*TRAIN, "--method", "finetune", "--options.drift", "none"], "unknown argument '--options.drift'"),
         ([*TRAIN, "--encoder.heads", "5"], "encoder.width 64 is not a multiple of encoder.heads 5."),
