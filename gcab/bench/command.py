@@ -12,7 +12,6 @@ from gcab.bench.tables import tables
 from gcab.bench.training import time_training
 from gcab.bench.workload import Row, Say, Workload
 from gcab.config import to_dict
-from gcab.errors import GcabError
 from gcab.runs.environment import environment, hardware
 from gcab.runs.files import write_json
 
@@ -22,8 +21,6 @@ PARTS = {"training": time_training, "inference": time_inference, "methods": time
 
 def run_bench(work: Workload, path: Path | None, console: Console, command: str) -> None:
     """Measure, print, and if asked write all figures to a file."""
-    if path is not None and path.is_dir():
-        raise GcabError(f"--json {path} is a folder: give the name of a file.")
     with console.status("starting") as status:
         say: Say = status.update if console.is_terminal else partial(console.print, highlight=False)
         figures = measure(work, say)

@@ -176,7 +176,7 @@ def labels_in(model: "ContinualClassifier", labels: Sequence["Label"]) -> Tensor
     strange = sorted(str(label) for label in set(labels) - position.keys())
     missing = sorted(str(label) for label in position.keys() - set(labels))
     if strange or missing:
-        wrong = f"'{strange[0]}' is not among them" if strange else f"'{missing[0]}' is missing"
+        wrong = f"'{strange[0]}' is not among them: leave it out" if strange else f"'{missing[0]}' is missing: add it"
         names = ", ".join(map(str, position))
         raise GcabError(f"distillation needs images of the classes learned last ({names}), but {wrong}.")
     return torch.tensor([position[label] for label in labels])

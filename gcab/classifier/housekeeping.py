@@ -14,6 +14,7 @@ from gcab.data.folder import as_read
 from gcab.data.tasks import Task
 from gcab.errors import GcabError, unknown
 from gcab.methods.method import Method
+from gcab.model.lesson_cache import cached_results
 
 SAID = {"renamed": " is called ", "joined": " is part of "}  # between two names
 
@@ -64,9 +65,10 @@ def joined(known: Knowledge, label: Label, other: Label) -> tuple[Knowledge, tup
     if place == its:
         raise GcabError(f"'{label}' cannot be joined with itself: name two classes.")
     method, name, gone = copy.deepcopy(known.method), str(known.labels[place]), str(known.labels[its])
-    left = method.join(place, its)
     made = change("joined", f"{gone}{SAID['joined']}{name}", len(known.tasks), len(known.labels) - 1)
-    return without(known, its, method, {gone: name}, (*known.changes, made)), left
+    with cached_results(method):
+        left = method.join(place, its)
+        return without(known, its, method, {gone: name}, (*known.changes, made)), left
 
 
 def forgotten(known: Knowledge, label: Label, images: Tensor | None) -> tuple[Knowledge, tuple[str, ...]]:
@@ -75,12 +77,13 @@ def forgotten(known: Knowledge, label: Label, images: Tensor | None) -> tuple[Kn
     if len(known.labels) == 1:
         raise GcabError(f"'{label}' is the only class of this model: delete the model to forget it.")
     method, name = copy.deepcopy(known.method), str(known.labels[place])
-    left = method.forget(place, images)
-    if known.calibration != Calibration():
-        left = (*left, "one temperature for the probabilities of all classes")
     text = f"a class of lesson {task_of(place, known.tasks)}"
     made = change("forgot", text, len(known.tasks), len(known.labels) - 1)
-    return without(known, place, method, {}, (*nameless(known.changes, name), made)), left
+    with cached_results(method):
+        left = method.forget(place, images)
+        if known.calibration != Calibration():
+            left = (*left, "one temperature for the probabilities of all classes")
+        return without(known, place, method, {}, (*nameless(known.changes, name), made)), left
 
 
 def nameless(changes: Sequence[Change], name: str) -> list[Change]:

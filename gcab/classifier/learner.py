@@ -49,7 +49,7 @@ from gcab.data.tasks import Task, TaskImages
 from gcab.errors import GcabError
 from gcab.methods.method import grow
 from gcab.methods.registry import method_named
-from gcab.model.lesson_cache import set_lesson_cache
+from gcab.model.lesson_cache import cached_results, set_lesson_cache
 from gcab.parallel.devices import choose_device
 from gcab.runs.assemble import build_method
 from gcab.sizes import Size
@@ -315,7 +315,9 @@ class ContinualClassifier(Classifier, ScikitHabits):
             labels += new
         own = {as_read(str(label)): place for place, label in enumerate(labels)}
         text = f"{len(other.tasks)} lesson{'s' * (len(other.tasks) != 1)} of another model"
-        method.merge(other.method, [own[as_read(str(label))] for label in other.classes])
+        with cached_results(method):
+            method.merge(other.method, [own[as_read(str(label))] for label in other.classes])
+            expected = forecast(method, tuple(tasks))
         self._take(
             known.become(
                 method,
@@ -323,7 +325,7 @@ class ContinualClassifier(Classifier, ScikitHabits):
                 known.calibration.outdated(),
                 tasks=tuple(tasks),
                 labels=tuple(labels),
-                taught=as_of_now(taught, forecast(method, tuple(tasks))),
+                taught=as_of_now(taught, expected),
                 changes=(*known.changes, change("merged", text, len(tasks), len(labels))),
             )
         )

@@ -123,7 +123,9 @@ class ModelFolder:
             raise GcabError(
                 f"there is no model in {self.path} yet: its first lesson has not ended, 'gcab learn' goes on."
             )
-        raise GcabError(f"there is no model in {self.path}: it has neither a model.json nor a generation.")
+        raise GcabError(
+            f"there is no model in {self.path}: it has neither a model.json nor a generation; check the path."
+        )
 
     def read(self, reader: Callable[[Path], T]) -> T:
         """Apply `reader` to the current generation without a lock; again if a writer has replaced it meanwhile."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import median_low
 
@@ -65,14 +65,7 @@ class Photos:
 
         `watch` is called with the number of files done.
         """
-
-        def read(file: Path) -> Tensor | str:
-            try:
-                return read_image(file, size)
-            except GcabError as problem:
-                return str(problem).rstrip(".")
-
-        found: list[tuple[Tensor | str, str]] = []
+        found, read = list[tuple[Tensor | str, str]](), partial(pixels_of, size=size)
         with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
             for image, name in zip(pool.map(read, files), names, strict=True):
                 found.append((image, name))
@@ -87,6 +80,14 @@ class Photos:
         pixels = torch.stack([image for image, _ in found if isinstance(image, Tensor)])
         kept = tuple(file for file, (image, _) in zip(files, found, strict=True) if isinstance(image, Tensor))
         return cls(pixels, labels, unreadable, kept)
+
+
+def pixels_of(file: Path, size: Size) -> Tensor | str:
+    """A photo's pixels; of one that cannot be read the sentence that says why, for a list of such."""
+    try:
+        return read_image(file, size)
+    except GcabError as problem:
+        return str(problem).rstrip(".")
 
 
 def usual_side(files: Sequence[Path]) -> int:

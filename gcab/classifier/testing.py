@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ from torch import Tensor
 from gcab.classifier.calibration import FLAGGED, expected_calibration_error, reliability
 from gcab.classifier.housekeeping import place_of
 from gcab.classifier.model import Classifier
+from gcab.classifier.photos import pixels_of
 from gcab.classifier.unsure import SHOWN, least_sure
-from gcab.data.decode import read_image
 from gcab.errors import GcabError
 from gcab.sizes import Size
 
@@ -38,8 +39,8 @@ def measure(
     """All results on labelled photos, as JSON writes them; photos of unknown classes measure `unknown`."""
     places = {name: place_of(name, model.classes) for name in set(names)}
     if all(place is None for place in places.values()):
-        known = ", ".join(map(str, model.classes[:5]))
-        raise GcabError(f"none of these photos is of a class that the model knows ({known}, ...): check the folders.")
+        known = ", ".join([*map(str, model.classes[:5]), *["..."] * (len(model.classes) > 5)])
+        raise GcabError(f"none of these photos is of a class that the model knows ({known}): check the folders.")
     seen, skipped = Seen(), list[str]()
     for done, part in batches(files, names, model.image_size, skipped):
         look(model, part, places, seen)
@@ -64,13 +65,7 @@ Part = list[tuple[Path, str, Tensor]]
 
 def batches(files: Sequence[Path], names: Sequence[str], size: Size, skipped: list[str]) -> Iterator[tuple[int, Part]]:
     """Batches of decoded photos, with the number done; an error message for each unreadable one goes to `skipped`."""
-
-    def read(file: Path) -> Tensor | str:
-        try:
-            return read_image(file, size)
-        except GcabError as problem:
-            return str(problem)
-
+    read = partial(pixels_of, size=size)
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         for start in range(0, len(files), BATCH):
             some = files[start : start + BATCH]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.markup import escape
 
-from gcab.cli.verbs import AddVerb, require_model, say
+from gcab.cli.verbs import AddVerb, require_model, say, say_table
 from gcab.terminal import visible
 
 if TYPE_CHECKING:
@@ -35,19 +35,14 @@ def audit_verb(verb: argparse.Namespace, console: Console) -> None:
 
 def show_audit(found: "Audit", console: Console) -> None:
     """Print an audit: every tensor, then the totals."""
-    from rich.table import Table
-
     from gcab.classifier.audit import FEW
     from gcab.cli.lesson_display import amount
 
-    table = Table(box=None, pad_edge=False)
-    table.add_column("bytes", justify="right")
-    for heading in ("shape", "kind", "tensor", "purpose"):
-        table.add_column(heading, overflow="fold")
+    rows = [["bytes", "shape", "kind", "tensor", "purpose"]]
     for stored in found.tensors:
         shape = " x ".join(map(str, stored.shape)) or "1"
-        table.add_row(str(stored.bytes), shape, stored.dtype, escape(stored.name), escape(stored.purpose))
-    console.print(table, highlight=False)
+        rows.append([str(stored.bytes), shape, stored.dtype, stored.name, stored.purpose])
+    say_table(console, rows, left=(1, 2, 3, 4))
     total = sum(stored.bytes for stored in found.tensors)
     say(console, f"{len(found.tensors)} tensors, {amount(total)} in all.")
     for name, size in found.files.items():

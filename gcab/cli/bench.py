@@ -1,11 +1,10 @@
 """The command line of: bench."""
 
 import argparse
-from pathlib import Path
 
 from rich.console import Console
 
-from gcab.cli.verbs import AddVerb
+from gcab.cli.verbs import AddVerb, new_file
 from gcab.errors import GcabError
 
 EPILOG = """\
@@ -32,7 +31,7 @@ def register(verb: AddVerb) -> None:
     bench.add_argument("--batches", type=numbers, metavar="B,...", help="images classified at once")
     bench.add_argument("--compile", action="store_true", help="also compile inference (GPU; seconds for each size)")
     bench.add_argument("--quick", action="store_true", help="a tiny network and few repetitions: seconds on a CPU")
-    bench.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
+    bench.add_argument("--json", type=new_file, metavar="FILE", help="write all figures to this file")
 
 
 def bench_verb(verb: argparse.Namespace, console: Console) -> None:

@@ -103,12 +103,15 @@ class TableLines(Format):
         room = console.width - others if console.is_terminal else LONGEST_FILE
         self.file_width = max(SHORTEST_FILE, min(room, LONGEST_FILE))
         self.unreadable: list[str] = []
-        self.row("file", "class", HEADING, "bold")
+        self.begun = False  # a table without a row has no heading
 
     def write(self, prediction: "Prediction") -> None:
         if prediction.error is not None:
             self.unreadable += [prediction.error] if len(self.unreadable) < MOST_LISTED else []
             return
+        if not self.begun:
+            self.row("file", "class", HEADING, "bold")
+            self.begun = True
         unknown = "-" if prediction.unknown is None else f"{prediction.unknown:.2f}"
         for rank, guess in enumerate(prediction.top):
             figures = (f"{guess.probability:.1%}", str(guess.task), unknown)

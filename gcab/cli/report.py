@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gcab.cli.verbs import AddVerb, say
+from gcab.cli.verbs import AddVerb, new_file, say
 from gcab.errors import GcabError
 
 EPILOG = """\
@@ -25,7 +25,7 @@ def register(verb: AddVerb) -> None:
     meaning = "a model folder; or run folders, or folders of runs"
     report.add_argument("runs", type=Path, nargs="+", metavar="RUN|MODEL", help=meaning)
     default = "the page (MODEL-report.html here; report.html in the run, or here)"
-    report.add_argument("--out", type=Path, metavar="FILE", help=default)
+    report.add_argument("--out", type=new_file, metavar="FILE", help=default)
 
 
 def report_verb(verb: argparse.Namespace, console: Console) -> None:

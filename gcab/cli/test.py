@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from gcab.cli.verbs import AddVerb, add_formats, counted, require_model, say, say_table
+from gcab.cli.verbs import AddVerb, add_formats, counted, new_file, require_model, say, say_table
 from gcab.data.labels import require_folder
 
 WORST = 5  # classes that are named
@@ -31,7 +31,7 @@ def register(verb: AddVerb) -> None:
     test.add_argument(
         "--labels", type=Path, metavar="CSV", help="classes from a table of file,label, not from subfolders"
     )
-    test.add_argument("--out", type=Path, metavar="FILE", help="the page (MODEL-test.html, here)")
+    test.add_argument("--out", type=new_file, metavar="FILE", help="the page (MODEL-test.html, here)")
     test.add_argument("--json", action="store_true", help="print JSON")
     test.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N or mps (auto)")
     add_formats(test)

@@ -1,6 +1,7 @@
 """The protocol between the command line and the files of its verbs."""
 
 import argparse
+import os
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -82,14 +83,26 @@ def require_model(path: Path | str) -> None:
 
 def positive(text: str) -> int:
     """The type of an argument that counts something."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number above 0")
-    return int(text)
+    return whole(text, 1, "above 0")
 
 
 def steps(text: str) -> int:
     """The type of an argument that counts something and may be 0."""
-    return 0 if text == "0" else positive(text)
+    return whole(text, 0, "from 0 on")
+
+
+def whole(text: str, least: int, which: str) -> int:
+    """A whole number that is at least `least`, which the refusal of another one puts in words."""
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number {which}")
+    return int(text)
+
+
+def new_file(text: str) -> Path:
+    """The type of an argument that names a file to write, refused before any work if it cannot be one."""
+    if os.path.isdir(Path(text)):  # noqa: PTH112 - Path's would raise, of too long a name
+        raise argparse.ArgumentTypeError(f"'{text}' is a folder: give the name of a file")
+    return Path(text)
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:

@@ -91,13 +91,16 @@ class Eye(Method):
             super().merge(other, places)
             return
         options = [field.name for field in fields(self.options)]
-        for what, own, its in (
-            *((f"options.{name}", getattr(self.options, name), getattr(other.options, name)) for name in options),
-            ("the size of images", self.setting.image_size, other.setting.image_size),
-            ("augment.flip", self.setting.mirrors, other.setting.mirrors),
+        for what, own, its, flag in (
+            *((f"options.{name}", getattr(self.options, name), getattr(other.options, name), "") for name in options),
+            ("the size of images", self.setting.image_size, other.setting.image_size, "--size"),
+            ("augment.flip", self.setting.mirrors, other.setting.mirrors, ""),
         ):
             if own != its:
-                raise GcabError(f"these models do not add up: {what} is {own} in the first and {its} in the second.")
+                raise GcabError(
+                    f"these models do not add up: {what} is {own} in the first and {its} in the second. Teach one of "
+                    f"them anew, as the other was ({flag or f'--set {what}=...'})."
+                )
         ridge = self.eye.ridge
         ridge.add(other.eye.ridge.in_places(places, len(ridge.counts)))
         ridge.solve()

@@ -1,7 +1,8 @@
-"""A cache that lives as long as a lesson: features of images, and the latest solution of the discriminant."""
+"""A cache that lives as long as a change of a model: features of images, the latest solution of the discriminant."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -68,6 +69,14 @@ def set_lesson_cache(network: nn.Module, active: bool) -> None:
     for part in network.modules():
         if isinstance(part, CachedInLesson):
             part.lesson_cache = LessonCache(part.room) if active else None
+
+
+@contextmanager
+def cached_results(network: nn.Module) -> Iterator[None]:
+    """Context manager of a change that is no lesson, such as a class forgotten, in which a network has the caches."""
+    set_lesson_cache(network, active=True)
+    yield
+    set_lesson_cache(network, active=False)
 
 
 def digest(numbers: Tensor) -> bytes:

@@ -129,7 +129,7 @@ def test_with_a_gpu_tables_show_recorded_steps_start_up_and_memory(figures: Figu
         (["--tasks", "1,0"], "argument --tasks: '1,0' is not whole numbers with commas between"),
         (["--batches", "many"], "argument --batches: 'many' is not whole numbers"),
         (["--only", "nothing"], "argument --only: invalid choice: 'nothing'"),
-        (["--json", "."], "--json . is a folder"),
+        (["--json", "."], "argument --json: '.' is a folder: give the name of a file"),
         (["--methods", "er,depp"], "unknown method 'depp': did you mean 'derpp'?"),
         (["--methods", "er,eye"], "--methods names eye, which is not trained task after task: leave it out."),
         (["--methods", "joint"], "--methods names joint, which is not trained task after task"),

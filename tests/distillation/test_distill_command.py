@@ -307,9 +307,9 @@ def test_photos_must_be_those_learned_last(
     taught: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = refused(capsys, taught, "--data", photos / "week1", *QUICK)
-    assert "the classes learned last (fir, oak, yew), but 'ash' is not among them" in first
+    assert "the classes learned last (fir, oak, yew), but 'ash' is not among them: leave it out" in first
     some = make_photos(tmp_path / "some", WEEK2[:2], 10, seed=2)
-    assert "'yew' is missing" in refused(capsys, taught, "--data", some, *QUICK)
+    assert "'yew' is missing: add it" in refused(capsys, taught, "--data", some, *QUICK)
     assert "photos are missing" in refused(capsys, taught, *QUICK)
     week2 = photos / "week2"
     assert "named twice" in refused(capsys, taught, week2, "--data", week2)

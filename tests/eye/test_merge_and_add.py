@@ -29,8 +29,8 @@ def test_what_does_not_add_up_is_refused() -> None:
     others = {
         "options.features is 64 in the first and 128": eye(features=128).learn(*many(2)),
         "options.forgettable is False": eye(forgettable=True).learn(*many(2)),
-        "augment.flip is False": eye(flip=True).learn(*many(2)),
-        "the size of images is 16": ContinualClassifier(
+        r"augment.flip is False .* anew, as the other was \(--set augment.flip=...\)": eye(flip=True).learn(*many(2)),
+        r"the size of images is 16 .* \(--size\)": ContinualClassifier(
             "eye", image_size=24, device="cpu", settings={"options.features": 64}
         ).learn(*many(2)),
         "whole numbers": eye().learn(pictures(0), [7] * 6),

@@ -125,7 +125,7 @@ def test_as_many_generations_as_a_lesson_asks_for(
     assert list(ModelFolder(tmp_path / "m").generations()) == [2, 3, 4]
     assert "generations 2, 3 kept for undo" in succeeds(capsys, "info", tmp_path / "m")
     assert "not of this model" not in succeeds(capsys, "audit", tmp_path / "m")
-    assert "'-1' is not a whole number" in refusal(capsys, *learn[:3], "--keep=-1")
+    assert "'-1' is not a whole number from 0 on" in refusal(capsys, *learn[:3], "--keep=-1")
 
 
 def test_photos_it_is_least_sure_of_are_shown_and_not_stored(

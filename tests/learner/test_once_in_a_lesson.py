@@ -1,4 +1,4 @@
-"""A lesson works nothing out twice: neither what the eye sees of a photo, nor the solution of the same equations."""
+"""No change of a model works anything out twice: what the eye sees of a photo, or the solution of equations."""
 
 import copy
 from collections.abc import Callable
@@ -38,6 +38,22 @@ def test_a_lesson_sees_each_photo_once_and_solves_its_equations_without_and_with
     assert solved == [42, 48]
     assert sum(seen) == 24
     assert not any(getattr(part, "lesson_cache", None) for part in model.method.modules()), "gone with the lesson"
+
+
+def test_every_other_change_solves_its_equations_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, other = eye().learn(*FIRST), eye().learn(*SECOND)
+    solved, factorise = list[int](), ExactDiscriminant.factorised
+
+    def counted(ridge: ExactDiscriminant) -> object:
+        solved.append(int(ridge.counts.sum()))
+        return factorise(ridge)
+
+    monkeypatch.setattr(ExactDiscriminant, "factorised", counted)
+    model.merge(other)
+    model.join("a", "b")
+    model.forget("c", SECOND[0][:12])
+    assert solved == [48, 48, 36]
+    assert not any(getattr(part, "lesson_cache", None) for part in model.method.modules()), "gone with the change"
 
 
 def test_other_sums_are_solved_anew() -> None:

@@ -119,7 +119,7 @@ def test_the_commands_write_pages(
     said = succeeds(capsys, "test", model, photos, "--device", "cpu")
     assert re.search(r"[\d.]+ % of 15 photos right; [\d.]+ % sure on average, calibration error", said)
     assert re.search(r"photos of unknown classes: 5, told from known ones with AUROC \d\.\d\d", said)
-    assert re.search(r"left out, as they cannot be read: 1 photo \(\S*broken.png is not an image", said)
+    assert re.search(r"left out, as they cannot be read: 1 photo \(\S*broken.png is not an image .* as PNG\)", said)
     assert said.endswith("trees-test.html\n")
     assert succeeds(capsys, "report", model) == "trees-report.html\n"
     assert sorted(file.name for file in tmp_path.iterdir()) == ["trees-report.html", "trees-test.html"]
@@ -128,7 +128,7 @@ def test_the_commands_write_pages(
     assert "is a model: a page is about one model, or about runs" in refusal(capsys, "report", model, photos)
     assert "there is no folder" in refusal(capsys, "test", model, tmp_path / "none")
     other = make_photos(tmp_path / "other", ["yew"], count=1)
-    assert "none of these photos is of a class that the model knows" in refusal(capsys, "test", model, other)
+    assert "that the model knows (ash, elm, <script>x, oak): check" in refusal(capsys, "test", model, other)
 
 
 def test_the_curve_and_its_error_by_hand() -> None:

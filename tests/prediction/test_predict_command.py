@@ -208,7 +208,9 @@ def test_a_table_lists_no_more_than_a_thousand(
 def test_nothing_to_predict_is_a_failure(model: Path, images: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     Path("empty").mkdir()
     assert main(["predict", str(model), *images]) == 2
-    assert "1 of 1 could not be read" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "1 of 1 could not be read" in said.err
+    assert not said.out, "a table without a row has no heading"
 
 
 def test_one_image_through_standard_input(

@@ -200,7 +200,7 @@ def test_a_damaged_model_says_how_to_go_back(lost: bool, model: Path, capsys: py
 
 
 def test_audit_for_people(model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "80")  # where no name may be broken: it could not be searched for
     text = said(capsys, "audit", model)
     assert "network.heads.1.linear.weight classifier of the classes of task 2" in text
     assert "5 x 4 x 16 float32 statistics.means statistics: the mean feature of each class" in text

@@ -83,7 +83,7 @@ def test_nothing_to_undo_where_nothing_is(tmp_path: Path) -> None:
         ModelFolder(tmp_path / "nowhere").undo()
     assert entries(tmp_path) == []
     (tmp_path / "empty").mkdir()
-    with pytest.raises(GcabError, match=r"it has neither a model\.json nor a generation"):
+    with pytest.raises(GcabError, match=r"it has neither a model\.json nor a generation; check the path"):
         ModelFolder(tmp_path / "empty").current()
 
 
