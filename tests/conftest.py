@@ -12,8 +12,11 @@ from typing import Any
 import coverage
 import pytest
 from helpers.browser import MISSING
+from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["helpers.page"]
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 @contextmanager

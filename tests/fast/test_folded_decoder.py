@@ -112,7 +112,7 @@ def test_values_and_gradients_under_every_combination_of_options(options: Networ
         assert_same(network, spaces_of(network, 2, shared), soft=[False, True, True])
 
 
-@settings(deadline=None, max_examples=60, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(
     options=st.sampled_from(COMBINATIONS),
     tasks=st.lists(st.tuples(st.integers(1, 5), st.booleans()), min_size=1, max_size=6),

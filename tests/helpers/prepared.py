@@ -27,7 +27,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from helpers.forked import given_order, send_order
 
@@ -206,11 +206,26 @@ def carry_out(order: dict[str, Any], files: Sequence[int]) -> None:
 
         coverage.process_startup()
     sys.argv[:] = [sys.argv[0], *order["arguments"]]
-    if order["kind"] == "-m":
-        runpy.run_module(order["program"], run_name="__main__", alter_sys=True)
-    else:
-        sys.argv[0] = "-c"
-        exec(order["program"], {"__name__": "__main__"})
+    try:
+        if order["kind"] == "-m":
+            runpy.run_module(order["program"], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv[0] = "-c"
+            exec(order["program"], {"__name__": "__main__"})
+    except SystemExit as asked:
+        if isinstance(asked.code, str):  # which Python prints
+            raise
+        leave(asked.code or 0)
+    leave(0)
+
+
+def leave(code: int) -> NoReturn:
+    """End as Python does, but without taking torch apart, which is two thirds of what a small program costs."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    if not sys.stdout.closed:
+        sys.stdout.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from gcab.model.class_attention import ClassAttention
 
 pytestmark = pytest.mark.repeats
 
-quick = settings(deadline=None, max_examples=15, derandomize=True)
+quick = settings(max_examples=15, derandomize=True)
 
 
 @pytest.mark.parametrize("optimiser", OPTIMISERS)

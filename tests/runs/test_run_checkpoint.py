@@ -119,7 +119,7 @@ def nested() -> st.SearchStrategy[Any]:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(nested())
 @example([math.inf, -math.inf, math.nan, -0.0, (1, (True, None))])
 @example({"a/b": torch.ones(1), "a": {"b": torch.zeros(1)}, "a/b'": torch.tensor(2)})
@@ -130,7 +130,7 @@ def test_any_nested_state_survives_being_flattened(state: Any) -> None:
     assert same(state, unflatten(flat, json.loads(json.dumps(structure, allow_nan=False))))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(state=nested())
 def test_any_nested_state_survives_the_disk(tmp_path_factory: pytest.TempPathFactory, state: Any) -> None:
     folder = tmp_path_factory.mktemp("store")
