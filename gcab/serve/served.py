@@ -153,4 +153,5 @@ class ServedModel:
 
         It is an estimate, as the photos of earlier tasks no longer exist.
         """
-        return estimate_now(self.facts())
+        expected = estimate_now(self.facts())
+        return None if expected is None else round(expected, 6)

@@ -76,6 +76,7 @@ def test_what_is_not_printed_is_noticed(expected: str, printed: str) -> None:
     [
         ("97.5 % of 20 held-out photos (3 s)", "100.0 % of 20 held-out photos (12 s)"),
         ("at most 1e-07, gcab 0.1.0", "at most 3e-11, gcab 1.12.0"),
+        ("4 classes, 1.2 MB", "4 classes, 973.4 kB"),
         ("served at http://127.0.0.1:8000;", "served at http://127.0.0.1:45107;"),
         ("a   b", "  a b  "),
         ("one\n...\nfour", "one\ntwo\nthree\nfour"),

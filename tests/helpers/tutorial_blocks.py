@@ -23,7 +23,7 @@ PORT = "8000"  # of the server in the document
 EXACT_AFTER, EXACT_BEFORE = ("generation ", '"generation": ', "exit code "), "classes|tasks|photos|held-out|held out"
 MEASURED = re.compile(
     "".join(f"(?<!{words})" for words in EXACT_AFTER)
-    + rf"(?<!\w)\d[\d,.]*+(?:e-\d+)?+(?! (?:{EXACT_BEFORE})\b)"  # possessive: never a part of a number
+    + rf"(?<!\w)\d[\d,.]*+(?:e-\d+)?+(?! (?:{EXACT_BEFORE})\b)(?: [kMG]B)?+"  # possessive: never a part of a number
 )
 FAR_RIGHT = " " * 20  # where the less probable classes of an image stand, which differ between machines
 SERVER = "gcab serve "
