@@ -15,6 +15,7 @@ from gcab.classifier.calibration import Bin, Calibration
 from gcab.classifier.model import Classifier, Taught
 from gcab.classifier.overview import overview
 from gcab.errors import GcabError
+from gcab.runs import assemble
 
 STORED = Path(__file__).parent / "models" / "0.1.0" / "model"
 STRANGE: tuple[Any, ...] = (None, True, -1, 0, 10**9, 10**30, 1e308, 1.5, float("nan"), "x", [], {}, [[]])
@@ -145,6 +146,23 @@ def test_numbers_too_large_to_calculate_with_are_refused(model: Path, new: float
     for way in (*numbers, ("config", "seed"), ("calibration", "temperature"), ("taught", 0, "images")):
         (model / "model.json").write_text(json.dumps(changed(description, way, new)))
         assert str(way[-1]) in (outcome(model) or ""), f"{way} = {new!r} was accepted"
+
+
+@pytest.mark.parametrize(
+    ("name", "new"),
+    [("blocks", 10**9), ("width", 10**6 * 12), ("mlp_ratio", 1e9), ("image_size", 10**9), ("image_size", 2**40)],
+)
+def test_an_encoder_larger_than_its_weights_is_not_built(
+    model: Path, monkeypatch: pytest.MonkeyPatch, name: str, new: float
+) -> None:
+    description = described()
+    changes = {("config", "scenario", name): new, (name,): new} if name == "image_size" else {}
+    for way, value in (changes or {("config", "encoder", name): new}).items():
+        description = changed(description, way, value)
+    (model / "model.json").write_text(json.dumps(description))
+    monkeypatch.setattr(assemble, "_build", lambda *_: pytest.fail("it was built"))
+    with pytest.raises(GcabError, match="does not fit its weights"):
+        Classifier.load(model, "cpu")
 
 
 @pytest.mark.parametrize("name", ["accuracy", "now", "at_first"])
