@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import json
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -13,6 +12,7 @@ from gcab.data.augment import AugmentConfig
 from gcab.data.registry import DATASETS, SCENARIOS, dataset
 from gcab.data.scenario import ScenarioConfig
 from gcab.errors import GcabError, check_options, unknown
+from gcab.flaws import is_usable
 from gcab.methods.registry import method_named
 from gcab.model.encoder import EncoderConfig
 from gcab.pretrained.source import describe
@@ -210,8 +210,10 @@ def fits(value: Any, kind: Any) -> bool:
     if get_origin(kind) is tuple:
         return isinstance(value, tuple) and all(fits(item, int) for item in value)
     if kind is float:
-        return fits(value, int) or (isinstance(value, float) and math.isfinite(value))
-    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+        return fits(value, int) or (isinstance(value, float) and is_usable(value))
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool) and is_usable(value)
+    return isinstance(value, kind)
 
 
 def _fill(config: Any, stored: Mapping[str, Any], prefix: str) -> Any:

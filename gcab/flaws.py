@@ -8,8 +8,9 @@ from functools import cache
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from gcab.records import LINES, Count, ModelRecord, Natural, Positive
+from gcab.records import LINES, Count, ModelRecord, Natural, Percent, Positive
 
+LARGEST_INT, LARGEST_FLOAT = 2**63, 3.4e38  # of int64 and of float32
 WORDS = {
     str: "text",
     int: "a whole number",
@@ -17,6 +18,7 @@ WORDS = {
     Count: "a whole number from 1",
     Natural: "a whole number from 0",
     Positive: "a number above 0",
+    Percent: "a number from 0 to 100",
     bool: "true or false",
     list: "a list",
 }
@@ -55,15 +57,22 @@ def flaws(value: Any, kind: Any, place: str = "") -> Iterator[str]:
 
 
 def is_plain(value: Any, kind: Any) -> bool:
-    """Whether a value is text, a finite number or a truth of this type."""
+    """Whether a value is text, a usable number or a truth of this type."""
     if kind not in WORDS or isinstance(value, bool):
         return kind is bool and isinstance(value, bool)
-    if kind in (Count, Natural):
-        return isinstance(value, int) and value >= (1 if kind is Count else 0)
-    if kind in (float, Positive):
-        finite = isinstance(value, int | float) and math.isfinite(value)
-        return finite and (kind is float or value > 0)
-    return isinstance(value, kind)
+    if kind is str or kind is list:
+        return isinstance(value, kind)
+    if kind in (int, Count, Natural):
+        least = {Count: 1, Natural: 0}.get(kind, -math.inf)
+        return isinstance(value, int) and is_usable(value) and value >= least
+    if not isinstance(value, int | float) or not is_usable(value):
+        return False
+    return kind is float or (0 <= value <= 100 if kind is Percent else value > 0)
+
+
+def is_usable(value: float) -> bool:
+    """Whether torch can calculate with a number: others that JSON can hold end in an OverflowError there."""
+    return abs(value) < (LARGEST_INT if isinstance(value, int) else LARGEST_FLOAT)
 
 
 def model_flaws(description: Any) -> Iterator[str]:
@@ -91,6 +100,21 @@ def model_flaws(description: Any) -> Iterator[str]:
             yield "labels has a class twice"
     if "taught" in description and [entry["classes"] for entry in description["taught"]] != classes:
         yield "taught has other numbers of classes than tasks"
+    if "calibration" in description:
+        yield from calibration_flaws(description["calibration"])
+
+
+def calibration_flaws(calibration: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with a calibration whose entries are of their types."""
+    for name in ("certainty", "strength"):
+        if len(calibration[name]) != 2 or calibration[name][1] <= 0:
+            yield f"calibration.{name} is {shortened(calibration[name])}, not a number and one above 0"
+    if calibration["familiarity"] != sorted(calibration["familiarity"]):
+        yield "calibration.familiarity is not ascending"
+    if not 0 <= (calibration["expected_calibration_error"] or 0) <= 1:
+        yield "calibration.expected_calibration_error is not from 0 to 1"
+    if any(len(part) != 3 for part in calibration.get("curve", ())):
+        yield "calibration.curve has entries that are not three numbers"
 
 
 def line_flaws(

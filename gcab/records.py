@@ -10,6 +10,7 @@ from typing import Any, Literal, NewType, NotRequired, TypedDict
 Count = NewType("Count", int)  # from 1
 Natural = NewType("Natural", int)  # from 0
 Positive = NewType("Positive", float)  # above 0
+Percent = NewType("Percent", float)  # from 0 to 100
 
 # A run: config.json and the lines of metrics.jsonl.
 
@@ -152,15 +153,15 @@ class TaughtRecord(TypedDict):
     classes: Natural
     images: NotRequired[Natural | None]
     held_out: NotRequired[Natural | None]
-    accuracy: NotRequired[float | None]
+    accuracy: NotRequired[Percent | None]
     epochs: NotRequired[Natural | None]
     seconds: NotRequired[float | None]
     when: NotRequired[str | None]
     lesson: NotRequired[str | None]
     again: NotRequired[list[str]]
     photos: NotRequired[str | None]
-    now: NotRequired[float | None]
-    at_first: NotRequired[float | None]
+    now: NotRequired[Percent | None]
+    at_first: NotRequired[Percent | None]
 
 
 class ChangeRecord(TypedDict):

@@ -47,11 +47,11 @@ def files_of(photos: str | Path, labels: str | Path | None = None) -> tuple[list
 
 def new_learner(files: Sequence[Path], wishes: Wishes) -> ContinualClassifier:
     """A model that has learned nothing yet."""
-    seed, encoder = wishes.get("seed"), wishes.get("encoder") or "tiny"
+    seed, size, encoder = wishes.get("seed"), wishes.get("size"), wishes.get("encoder") or "tiny"
     return ContinualClassifier(
         wishes.get("method"),
         encoder=encoder,
-        image_size=wishes.get("size") or own_size(encoder) or suitable_size(usual_side(files)),
+        image_size=(own_size(encoder) or suitable_size(usual_side(files))) if size is None else size,
         recipe=wishes.get("recipe") or "plain",
         epochs=wishes.get("epochs"),
         seed=1 if seed is None else seed,

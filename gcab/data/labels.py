@@ -16,7 +16,8 @@ def require_folder(photos: Path, table: Path | None = None) -> None:
     """Raise an error if there is no folder of photos."""
     if not photos.is_dir():
         told = "of photos" if table else "with a subfolder of photos for each class"
-        raise GcabError(f"there is no folder '{photos}': name one {told}.")
+        wrong = f"'{photos}' is no folder" if photos.exists() else f"there is no folder '{photos}'"
+        raise GcabError(f"{wrong}: name one {told}.")
 
 
 def labelled_by(table: Path, photos: Path) -> tuple[list[Path], list[str]]:

@@ -116,6 +116,7 @@ def load_method(folder: Path) -> tuple[Method, RunConfig, dict[str, Any]]:
         mean, std = (tuple(description.get(key, of_data)) for key, of_data in (("mean", info.mean), ("std", info.std)))
         stored = description.get("pretrained")
         weights = None if stored is None else PretrainedWeights(Description(**stored), mean, std, {})
+        require_room(config, tensors)
         mirrors = description.get("mirrors", config.augment.flip)  # later tasks may augment otherwise than the first
         method = _build(config, mirrors, mean, std, weights)
         first = 0
@@ -123,8 +124,20 @@ def load_method(folder: Path) -> tuple[Method, RunConfig, dict[str, Any]]:
             grow(method, Task(index, first, tuple(names)), config.seed)
             first += len(names)
         method.load_state_dict(tensors, strict=True)
-    except (AssertionError, AttributeError, KeyError, RuntimeError, TypeError, ValueError):
+    except (ArithmeticError, AssertionError, AttributeError, KeyError, RuntimeError, TypeError, ValueError):
         raise DamagedError(
             f"{folder}/model.json does not fit its weights: it is damaged, restore it from a copy."
         ) from None
     return method.eval(), config, description
+
+
+def require_room(config: RunConfig, tensors: Mapping[str, Tensor]) -> None:
+    """Raise an error for an encoder larger than the stored one: building it could take all memory."""
+    stored, encoder = [value for name, value in tensors.items() if "encoder." in name], config.encoder
+    if not stored or encoder.kind == "pretrained":
+        return
+    least = encoder.width * max(encoder.width, encoder.mlp_ratio * encoder.width)
+    if encoder.blocks > len(stored) or least > sum(value.numel() for value in stored):
+        raise ValueError("the stored encoder is smaller")
+    if encoder.kind != "resnet18" and encoder.tokens(config.scenario.image_size) > max(map(Tensor.numel, stored)):
+        raise ValueError("the stored encoder sees fewer patches")

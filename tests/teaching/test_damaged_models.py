@@ -4,18 +4,21 @@ import copy
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gcab.classifier.audit import audit
-from gcab.classifier.model import Classifier
+from gcab.classifier.calibration import Bin, Calibration
+from gcab.classifier.model import Classifier, Taught
 from gcab.classifier.overview import overview
 from gcab.errors import GcabError
+from gcab.runs import assemble
 
 STORED = Path(__file__).parent / "models" / "0.1.0" / "model"
-STRANGE: tuple[Any, ...] = (None, True, -1, 0, 10**9, 1.5, float("nan"), "x", [], {}, [[]])
+STRANGE: tuple[Any, ...] = (None, True, -1, 0, 10**9, 10**30, 1e308, 1.5, float("nan"), "x", [], {}, [[]])
 
 
 def leaves(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -40,6 +43,15 @@ def changed(description: Any, way: tuple[Any, ...], new: Any) -> Any:
     return description
 
 
+def described() -> dict[str, Any]:
+    """The stored model's description, with what a lesson adds to it."""
+    stored: dict[str, Any] = json.loads((STORED / "model.json").read_text())
+    taught = [asdict(Taught(len(names), 20, 4, 75.0, 3, 1.5, now=70.0, at_first=75.0)) for names in stored["tasks"]]
+    calibration = Calibration(familiarity=(0.5, 1.0), images=20, curve=(Bin(4, 0.9, 0.75),)).to_dict()
+    made: dict[str, Any] = json.loads(json.dumps({**stored, "taught": taught, "calibration": calibration}))
+    return made
+
+
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     return Path(shutil.copytree(STORED, tmp_path / "model"))
@@ -56,7 +68,8 @@ def outcome(model: Path) -> str | None:
 
 
 def test_single_changes_are_harmless_or_refused(model: Path) -> None:
-    description = json.loads((STORED / "model.json").read_text())
+    description = described()
+    (model / "model.json").write_text(json.dumps(description))
     assert outcome(model) is None
     refused = 0
     for way in leaves(description):
@@ -124,3 +137,55 @@ def test_a_deeply_nested_file_is_refused(model: Path) -> None:
     (model / "model.json").write_text("[" * 200_000)
     with pytest.raises(GcabError, match="damaged"):
         Classifier.load(model, "cpu")
+
+
+@pytest.mark.parametrize("new", [10**30, 1e308], ids=str)
+def test_numbers_too_large_to_calculate_with_are_refused(model: Path, new: float) -> None:
+    description = described()
+    numbers = [("mean", 1), ("config", "options", "network", "sharpest"), ("config", "options", "heads_within")]
+    for way in (*numbers, ("config", "seed"), ("calibration", "temperature"), ("taught", 0, "images")):
+        (model / "model.json").write_text(json.dumps(changed(description, way, new)))
+        assert str(way[-1]) in (outcome(model) or ""), f"{way} = {new!r} was accepted"
+
+
+@pytest.mark.parametrize(
+    ("name", "new"),
+    [("blocks", 10**9), ("width", 10**6 * 12), ("mlp_ratio", 1e9), ("image_size", 10**9), ("image_size", 2**40)],
+)
+def test_an_encoder_larger_than_its_weights_is_not_built(
+    model: Path, monkeypatch: pytest.MonkeyPatch, name: str, new: float
+) -> None:
+    description = described()
+    changes = {("config", "scenario", name): new, (name,): new} if name == "image_size" else {}
+    for way, value in (changes or {("config", "encoder", name): new}).items():
+        description = changed(description, way, value)
+    (model / "model.json").write_text(json.dumps(description))
+    monkeypatch.setattr(assemble, "_build", lambda *_: pytest.fail("it was built"))
+    with pytest.raises(GcabError, match="does not fit its weights"):
+        Classifier.load(model, "cpu")
+
+
+@pytest.mark.parametrize("name", ["accuracy", "now", "at_first"])
+@pytest.mark.parametrize("new", [-1, 101, 10**30])
+def test_accuracies_are_percentages(model: Path, name: str, new: float) -> None:
+    description = described()
+    (model / "model.json").write_text(json.dumps(changed(description, ("taught", 0, name), new)))
+    with pytest.raises(GcabError, match=f"taught.0.{name} is {new}, not a number from 0 to 100"):
+        overview(model)
+
+
+@pytest.mark.parametrize(
+    ("name", "new"),
+    [
+        ("certainty", [1.0]),
+        ("strength", [0.0, 0.0]),
+        ("familiarity", [3.0, 1.0]),
+        ("expected_calibration_error", 7),
+        ("curve", [[1, 0.5]]),
+    ],
+)
+def test_a_damaged_calibration_is_refused_without_the_weights(model: Path, name: str, new: Any) -> None:
+    description = described()
+    (model / "model.json").write_text(json.dumps(changed(description, ("calibration", name), new)))
+    with pytest.raises(GcabError, match=f"calibration.{name} "):
+        overview(model)

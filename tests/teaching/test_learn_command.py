@@ -92,6 +92,13 @@ def test_a_refused_first_lesson_leaves_nothing(world: Path, tmp_path: Path, caps
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["photos"]
 
 
+def test_a_size_of_nothing_is_not_the_usual_one(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = said(capsys, "learn", tmp_path / "m", world / "week1", "--size", 0, code=2)
+    assert "image_size is 0: give a multiple of 8 from 8 to 384" in refused
+
+
 def test_a_lesson_for_programs(model: Path, world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["undo", str(model)])
     capsys.readouterr()

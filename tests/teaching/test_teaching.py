@@ -592,6 +592,9 @@ def test_what_was_learned_before_is_refused(model: Path, photos: Path) -> None:
         learn(model, photos / "week1", held_out=0.4)
     with pytest.raises(GcabError, match=r"there is no folder '.*week9': name one with a subfolder of photos"):
         learn(model, photos / "week9")
+    a_photo = next(path for path in (photos / "week1").rglob("*") if path.is_file())
+    with pytest.raises(GcabError, match=r"is no folder: name one with a subfolder of photos"):
+        learn(model, a_photo)
     assert ModelFolder(model).generation == 1
 
 
