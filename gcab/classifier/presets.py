@@ -43,6 +43,7 @@ RECIPES: Mapping[str, Settings] = {
 }
 SMALLEST, LARGEST = 8, 384  # pixels a side of the images of a model
 PATCHES, MOST_PATCHES = 64, 256  # that an image is cut into: about, and at most
+TONES = 16  # of each channel that the eye tells apart: of some things nothing but colour or brightness tells
 USUAL_SIZE = 64  # to check settings with before images have been seen
 LARGEST_PADDED = 32  # pixels: below this, `photos` shifts images by a few pixels, as is usual for CIFAR
 IMITATION = ("options.distillation_", "options.temperature", "options.views")  # how GCAB-Fast learns from its passes
@@ -62,7 +63,7 @@ def first_config(
         )
     place = {"scenario.image_size": size, "encoder.patch": patch_for(size)}
     side = SHARP_SIDE if math.prod(sides(size)) >= SHARP_SIDE**2 else SIDE
-    wished = {"trial": True, "side": side, "eye_side": side}
+    wished = {"trial": True, "side": side, "eye_side": side, "tones": TONES, "eye_tones": TONES}
     known = {field.name for field in fields(method_named(method).Options)}
     own = {f"options.{name}": value for name, value in wished.items() if name in known}
     given = {**training(recipe, epochs, size), **encoder_settings(encoder, method), **own}

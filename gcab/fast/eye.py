@@ -18,8 +18,8 @@ FEW = 64  # filters of a program for small batches, so that there are enough pro
 class FastEye(Eye):
     """The same eye, with a fused kernel on a GPU."""
 
-    def __init__(self, features: int, mirrored: bool = False, side: int = SIDE) -> None:
-        super().__init__(features, mirrored, side)
+    def __init__(self, features: int, mirrored: bool = False, side: int = SIDE, tones: int = 0) -> None:
+        super().__init__(features, mirrored, side, tones)
         for size in SHARES:
             kernels = getattr(self, f"kernels{size}")
             looks = torch.cat([kernels, kernels.flip(3)] if mirrored else [kernels]).flatten(1)

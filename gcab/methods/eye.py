@@ -28,6 +28,7 @@ class EyeOptions:
 
     features: int = 4096  # a quarter for images of at most 16 pixels; the sums take 2 bytes for each pair of them
     side: int = SIDE  # pixels at which images are seen; 64: twice as sharp, five times as long to look
+    tones: int = 0  # features of each channel that tell how bright it is, beside those of the filters
     forgettable: bool = False  # sums of every class by itself, so that one can be forgotten without its images
 
 
@@ -48,7 +49,7 @@ class Eye(Method):
     def __init__(self, setting: Setting, options: EyeOptions) -> None:
         super().__init__(setting, options)
         features = features_for(setting.image_size, options.features)
-        self.eye = EyeClassifier(FastEye(features, setting.mirrors, options.side), options.forgettable)
+        self.eye = EyeClassifier(FastEye(features, setting.mirrors, options.side, options.tones), options.forgettable)
 
     @classmethod
     def additive(cls, options: Any) -> bool:  # noqa: ARG003

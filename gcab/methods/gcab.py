@@ -50,6 +50,7 @@ class GcabOptions:
     statistics_pooled: bool = False  # their covariance is that of all tasks, not of the newest
     eye: int = 0  # features of a fixed eye that joins the decision, too, as `--method eye` counts them; 0: none
     eye_side: int = SIDE  # pixels at which it sees images
+    eye_tones: int = 0  # features of each channel that tell how bright it is, beside those of its filters
     referee: bool = False  # weighs opinions by temperatures from held-out images; else the two options below do
     heads_within: float = 0.0  # times more that the referee counts the heads within a task than between tasks
     trial: bool = False  # heads and statistics have no more say beside the eye than helps with all classes

@@ -42,7 +42,8 @@ class Opinionated(Method):
         """Create statistics, eye and referee as the options ask for them; the network exists already."""
         self.statistics = ClassStatistics(self.network.encoder.grid, self.network.width, options.statistics_pooled)
         features = features_for(setting.image_size, options.eye)
-        self.eye = EyeClassifier(FastEye(features, setting.mirrors, options.eye_side)) if options.eye else None
+        eye = FastEye(features, setting.mirrors, options.eye_side, options.eye_tones) if options.eye else None
+        self.eye = None if eye is None else EyeClassifier(eye)
         self.referee = Referee(self.opinions(), options.heads_within) if options.referee else None
         self.seen = []
 

@@ -35,6 +35,7 @@ FLAT = 10.0  # deviation (of 255 levels) added in quadrature to a patch's own, s
 THRESHOLD = 0.5  # of a response: weaker ones count as 0
 STEPS = 32  # quantisation steps of a response from 0 to 1
 LEVELS = 128  # quantisation levels of a feature from 0 to 1
+BRIGHTEST, CHANNELS = 255, 3  # of what is seen
 PER_FILTER = SIGNS * CELLS**2
 SHARES = {6: 2, 4: 1, 9: 1}  # patch size -> its share of the filters
 MULTIPLE = PER_FILTER * sum(SHARES.values())
@@ -94,16 +95,21 @@ class Eye(Exact, CachedInLesson, FeatureExtractor):
 
     room: ClassVar[int] = 2**28
 
-    def __init__(self, features: int, mirrored: bool = False, side: int = SIDE) -> None:
-        """`mirrored`: average over an image and its mirror image, so that both have the same features."""
+    def __init__(self, features: int, mirrored: bool = False, side: int = SIDE, tones: int = 0) -> None:
+        """`features`: of the filters, which do not see how bright an image is; `tones` of each channel tell that.
+
+        `mirrored`: average over an image and its mirror image, so that both have the same features.
+        """
         super().__init__()
+        if tones and (tones < 2 or BRIGHTEST % (tones - 1) != 0):
+            raise GcabError(f"the eye cannot have {tones} tones: give 0, 2, 4, 6, 16, 18, 52, 86 or 256.")
         if side not in (SIDE, SHARP_SIDE):
             raise GcabError(f"the eye cannot see images at {side} pixels: give {SIDE} or {SHARP_SIDE}.")
         if not 0 < features <= most_features() or features % MULTIPLE:
             raise GcabError(
                 f"the eye cannot have {features} features: give a multiple of {MULTIPLE} up to {most_features()}."
             )
-        self.features, self.mirrored, self.side = features, mirrored, side
+        self.features, self.mirrored, self.side, self.tones = features + CHANNELS * tones, mirrored, side, tones
         for size, share in SHARES.items():
             for name, values in filters()[size]._asdict().items():
                 chosen = values[: share * features // MULTIPLE].to(torch.get_default_device(), copy=True)
@@ -125,7 +131,11 @@ class Eye(Exact, CachedInLesson, FeatureExtractor):
         """Features before rounding; `answers(images, size)` pools the responses to the filters of a size."""
         with in_full_precision(images.device):
             seen = as_seen(images, self.side)  # (B, groups, 3, side, side)
-            strengths = torch.cat([answers(seen.flatten(0, 1), size) for size in SHARES], dim=2)
+            views = seen.flatten(0, 1)
+            strengths = torch.cat([answers(views, size) for size in SHARES], dim=2)
+            if self.tones:
+                shares = tone_shares(views, self.tones).expand(len(strengths), -1, -1)  # the same for mirror images
+                strengths = torch.cat([strengths, shares], dim=2)
             strengths = strengths.unflatten(1, seen.shape[:2]).sum(dim=2) * (1 / seen.shape[1])  # (looks, B, F)
             return root(strengths).mean(dim=0) * LEVELS
 
@@ -191,6 +201,16 @@ def as_seen(images: Tensor, side: int = SIDE) -> Tensor:
     if missing:
         images = torch.cat([images, images[:, -1:].expand(-1, missing, -1, -1)], dim=1)
     return images.unflatten(1, (-1, 3))
+
+
+def tone_shares(images: Tensor, tones: int) -> Tensor:
+    """The share of the pixels that have each tone, a pixel between two tones counting for both in part: (B, 3 tones).
+
+    Sums of integers below 2²⁴, hence exact.
+    """
+    apart = BRIGHTEST // (tones - 1)
+    near = [(apart - (images - tone).abs()).clamp_min(0).sum(dim=(2, 3)) for tone in range(0, BRIGHTEST + 1, apart)]
+    return torch.cat(near, dim=1) * (1 / (apart * images.shape[2] * images.shape[3]))
 
 
 def deviation(images: Tensor, size: int) -> Tensor:

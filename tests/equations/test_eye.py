@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from gcab.errors import GcabError
+from gcab.fast.eye import FastEye
 from gcab.model.discriminant import ExactDiscriminant, Sums
 from gcab.model.discriminant import ridge as ridge_for
 from gcab.model.eye import (
@@ -85,6 +86,31 @@ def test_a_sharp_eye_sees_what_the_usual_one_averages_away() -> None:
     assert not torch.equal(sharp[0], sharp[1])
     with pytest.raises(GcabError, match="give 32 or 64"):
         Eye(SMALL, side=48)
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+@pytest.mark.parametrize("tones", [2, 16])
+def test_tones_are_the_shares_of_the_pixels_beside_what_the_filters_see(tones: int, mirrored: bool) -> None:
+    images = random_images(4)
+    found = Eye(SMALL, mirrored, tones=tones)(images)
+    assert torch.equal(found[:, :SMALL], Eye(SMALL, mirrored)(images))
+    centres = np.linspace(0, 255, tones)
+    near = np.maximum(0, 1 - np.abs(images.numpy()[..., None] - centres) / centres[1])  # (B, 3, 32, 32, tones)
+    shares = near.mean(axis=(2, 3)).transpose(0, 2, 1).reshape(4, -1)
+    assert np.allclose(shares.sum(axis=1), 3), "each channel's add up to 1"
+    assert np.abs(found[:, SMALL:].numpy() - np.sqrt(shares) * LEVELS).max() <= 0.5 + 1e-4
+    assert torch.equal(FastEye(SMALL, mirrored, tones=tones)(images), found)
+
+
+def test_how_bright_an_image_is_only_tones_tell() -> None:
+    flat = torch.tensor([40, 90, 140, 190], dtype=torch.uint8)[:, None, None, None].expand(-1, 3, 32, 32)
+    filtered, toned = Eye(SMALL)(flat), Eye(SMALL, tones=16)(flat)
+    assert not filtered.any()
+    assert len(toned.unique(dim=0)) == 4
+    assert torch.equal(toned, Eye(SMALL, tones=16)(flat[:, :1])), "grey is three equal channels"
+    for tones in (1, 8):
+        with pytest.raises(GcabError, match=f"cannot have {tones} tones: give 0, 2, 4, 6, 16"):
+            Eye(SMALL, tones=tones)
 
 
 @pytest.mark.parametrize("side", [SIDE, SHARP_SIDE])

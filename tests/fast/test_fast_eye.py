@@ -31,7 +31,7 @@ def test_the_kernel_sees_the_same_to_the_last_bit(
 ) -> None:
     images = images_of(shape)
     for side in (SIDE, SHARP_SIDE):
-        fast, readable = FastEye(features, mirrored, side).cuda(), Eye(features, mirrored, side)
+        fast, readable = FastEye(features, mirrored, side, tones=16).cuda(), Eye(features, mirrored, side, tones=16)
         assert torch.equal(fast(images.cuda()).cpu(), readable(images))
 
 

@@ -165,3 +165,17 @@ def test_photos_of_the_last_lesson_distil_a_model(kind: str) -> None:
     model.distill(*LESSONS[kind], settings=QUICK)
     assert gcab_of(model).network.tasks == 1
     assert model.score(*many(*range(len(model.classes)), seed=9)) > 0.9
+
+
+def test_what_nothing_but_brightness_tells_apart_is_learned() -> None:
+    random = np.random.default_rng(1)
+
+    def greys(*levels: int) -> tuple[Pixels, list[int]]:
+        noise = random.integers(-8, 9, (20 * len(levels), 32, 32, 3))
+        return (noise + np.repeat(levels, 20)[:, None, None, None]).astype(np.uint8), [*np.repeat(levels, 20).tolist()]
+
+    model = ContinualClassifier("eye", settings={"options.features": 32}, device="cpu")
+    for levels in ((40, 160), (100, 220)):
+        model.learn(*greys(*levels))
+    photos, labels = greys(40, 100, 160, 220)
+    assert model.predict(photos).tolist() == labels

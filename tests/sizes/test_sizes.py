@@ -167,6 +167,13 @@ def test_a_data_set_of_larger_images_is_seen_sharper(scenario: str, side: int) -
     assert not hasattr(resolve(scenario, "finetune").options, "side")
 
 
+@pytest.mark.parametrize(("method", "option"), [("gcab", "eye_tones"), ("eye", "tones")])
+def test_lessons_see_tones_and_benchmarks_do_not(method: str, option: str) -> None:
+    assert getattr(first_config(method, "tiny", "plain", None, 1, {}, 32).options, option) == 16
+    assert getattr(first_config(method, "tiny", "plain", None, 1, {f"options.{option}": 0}, 32).options, option) == 0
+    assert getattr(resolve("cifar100/10", method).options, option) == 0
+
+
 def smooth(rows: int, columns: int) -> Tensor:
     """A pattern that looks the same at every resolution: (1, N, 2)."""
     y, x = ((torch.arange(count) + 0.5) / count for count in (rows, columns))
