@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from gcab.classifier.calibration import Calibration
-from gcab.classifier.forecast import forecast
+from gcab.classifier.forecast import forecast, no_better
 from gcab.classifier.lesson import Lesson
 from gcab.classifier.logits import HeldOutLogits, accuracy_of, all_held_out_logits, held_out_logits
 from gcab.classifier.model import Knowledge
@@ -33,6 +33,8 @@ def assess(lesson: Lesson, before: Knowledge) -> Assessment:
     return Assessment(
         held_out=judged,
         accuracy=None if judged is None else accuracy_of(*judged),
-        expected=forecast(method, (*before.tasks, material.task), said, judged),
+        expected=no_better(
+            forecast(method, (*before.tasks, material.task), said, judged), before.tasks, before.taught, material.again
+        ),
         calibration=calibration,
     )

@@ -1,6 +1,6 @@
 """The accuracy to expect now of every lesson, also of those whose photos are gone."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from statistics import mean
 
 import torch
@@ -80,6 +80,21 @@ def likeliest_shift(odds: Tensor, right: int) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if float((odds + middle).sigmoid().sum()) + middle < right else (low, middle)
     return high
+
+
+def no_better(
+    expected: Sequence[float | None], tasks: Sequence[Task], taught: Sequence[Taught], again: Collection[int]
+) -> list[float | None]:
+    """Estimates after a lesson that do not rise for earlier tasks, as more classes make no older one easier.
+
+    One may rise if there were more photos of its classes, whose labels are `again`.
+    """
+    found = list(expected)
+    for task, entry in zip(tasks, taught, strict=True):
+        now, more = found[task.index], not set(again).isdisjoint(range(task.first, task.first + task.classes))
+        if now is not None and entry.now is not None and not more:
+            found[task.index] = min(now, entry.now)
+    return found
 
 
 def losses(before: Sequence[Taught], after: Sequence[Taught]) -> Iterator[str]:

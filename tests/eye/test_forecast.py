@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from gcab.classifier.forecast import forecast, likeliest_shift
+from gcab.classifier.forecast import forecast, likeliest_shift, no_better
 from gcab.classifier.logits import HeldOutLogits
+from gcab.classifier.model import Taught
 from gcab.data.tasks import Task
 from gcab.methods.method import Method
 from gcab.model.discriminant import TELLING, ExactDiscriminant, Sums
@@ -90,6 +91,13 @@ def test_classes_without_a_held_out_photo_are_estimated_beside_those_that_were_m
     more = HeldOutLogits(torch.eye(4)[[2, 2, 1]], torch.tensor([2, 3, 1]))  # and one of a class known before
     assert forecast(method, tasks, None, more) == pytest.approx([80.0, 50.0])
     assert forecast(method, (*tasks, Task(2, 4, ())), None, more) == pytest.approx([80.0, 55.0, 200 / 3])
+
+
+def test_what_is_expected_of_an_earlier_task_does_not_rise_with_more_classes() -> None:
+    tasks = (Task(0, 0, ("a", "b")), Task(1, 2, ("c",)), Task(2, 3, ("d",)))
+    taught = (Taught(2, now=60.0), Taught(1, now=90.0), Taught(1, now=None))
+    assert no_better([70.0, 80.0, 50.0, 99.0], tasks, taught, {}) == [60.0, 80.0, 50.0, 99.0]
+    assert no_better([70.0, 95.0, None, 99.0], tasks, taught, {1: "b"}) == [70.0, 90.0, None, 99.0], "more photos of b"
 
 
 def test_photos_left_out_tell_of_the_newest_lesson_what_few_held_out_photos_cannot() -> None:
