@@ -30,6 +30,14 @@ def unmeasured() -> Iterator[None]:
         sys.settrace(measuring)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """What processes test side by side is forked from one process, which takes seconds to start."""
+    if config.getoption("numprocesses", None):  # of xdist
+        from helpers import prepared
+
+        os.environ[prepared.SHARED] = str(prepared.started())
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """A run without a browser must not look like one in which the page was tested."""
     skipped = terminalreporter.stats.get("skipped", [])
