@@ -1,16 +1,19 @@
 """`gcab bench --methods`: the step of a late task, with all that a method has by then, against fine-tuning's."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from helpers.settings import TINY
 
 from gcab.bench.methods import at_start_of, time_methods
 from gcab.bench.tables import tables
 from gcab.bench.workload import Workload, make_workload
 from gcab.cli.main import main
+from gcab.config import override
 from gcab.methods.method import Method
 from gcab.methods.registry import methods
 from gcab.training.feed import Feed
@@ -83,8 +86,9 @@ def test_all_are_those_that_are_trained_task_after_task() -> None:
 
 
 def begun(name: str) -> Method:
+    """With a network as small as can be: what it learns meanwhile is not asked for."""
     work = comparing(name)
-    _, method = at_start_of(Workload(**{**vars(work), "config": work.compared[-1]}), 3)
+    _, method = at_start_of(replace(work, config=override(work.compared[-1], {**TINY, "encoder.patch": 16})), 3)
     return method
 
 
