@@ -92,6 +92,7 @@ def begun(name: str) -> Method:
     return method
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("name", ["agem", "derpp", "gss", "hal", "icarl", "lvt", "rm"])
 def test_a_memory_is_full_when_its_method_is_timed(name: str) -> None:
     [memory] = begun(name).memories()
@@ -99,16 +100,19 @@ def test_a_memory_is_full_when_its_method_is_timed(name: str) -> None:
     assert len(memory.labels.unique()) == 20  # of both earlier tasks
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("name", ["ad", "icarl", "lwf", "pass", "sdc"])
 def test_a_teacher_is_at_work_when_its_method_is_timed(name: str) -> None:
     assert begun(name).teacher is not None
 
 
+@pytest.mark.repeats
 def test_importances_are_there_when_their_method_is_timed() -> None:
     method = begun("mas")
     assert method.get_buffer("importance").max() > 0
 
 
+@pytest.mark.repeats
 def test_the_way_to_run_steps_is_the_trainers(monkeypatch: pytest.MonkeyPatch) -> None:
     def make_steps(step: Step, feed: Feed, explain: Any) -> PlainSteps:
         if step.method.ahead:

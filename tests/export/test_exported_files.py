@@ -129,6 +129,7 @@ def test_the_scores_are_not_all_alike(samples: Samples) -> None:
     assert np.abs(plain - answers["probabilities"]).max() > 0.01  # the temperature is not 1
 
 
+@pytest.mark.repeats
 def test_photos_of_other_sizes(samples: Samples, tmp_path: Path) -> None:
     sample = samples["extended, 4 tasks, photos"]
     files = [tmp_path / f"{width}.png" for width in (SIZE, 21, 50)]
@@ -175,6 +176,7 @@ def test_metadata(samples: Samples) -> None:
     assert plain.graph().producer_version == VERSION
 
 
+@pytest.mark.repeats
 def test_the_torch_program_carries_the_same_metadata_and_no_paths(samples: Samples) -> None:
     extra = {METADATA_FILE: ""}
     sample = samples["extended, 2 tasks, torch"]

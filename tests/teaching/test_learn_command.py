@@ -92,6 +92,7 @@ def test_a_refused_first_lesson_leaves_nothing(world: Path, tmp_path: Path, caps
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["photos"]
 
 
+@pytest.mark.repeats
 def test_a_lesson_for_programs(model: Path, world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["undo", str(model)])
     capsys.readouterr()
@@ -101,6 +102,7 @@ def test_a_lesson_for_programs(model: Path, world: Path, capsys: pytest.CaptureF
     assert "at most 2 epochs, as an earlier lesson was told" in events[0]["text"]
 
 
+@pytest.mark.repeats
 def test_a_lesson_in_silence(model: Path, world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["undo", str(model)])
     capsys.readouterr()
