@@ -158,6 +158,20 @@ def plain_translation(unmeasured_translation: None) -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def one_patch_size() -> Iterator[None]:
+    """The operations of an eye's graph without their repetition for patches of other sizes."""
+    from gcab.model.eye import SHARES, filters
+
+    usual = dict(SHARES)
+    assert filters().keys() == usual.keys()  # which are read once, for all tests
+    SHARES.clear()
+    SHARES[4] = sum(usual.values())
+    yield
+    SHARES.clear()
+    SHARES.update(usual)  # in their order, which is that of the features
+
+
 @pytest.fixture(scope="module")
 def small_eyes() -> Iterator[None]:
     """Of all runs of the paper's recipes, so that recipes share them as they always do."""
