@@ -30,6 +30,14 @@ def unmeasured() -> Iterator[None]:
         sys.settrace(measuring)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """What processes test side by side is forked from one process, which takes seconds to start."""
+    if config.getoption("numprocesses", None):  # of xdist
+        from helpers import prepared
+
+        os.environ[prepared.SHARED] = str(prepared.started())
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """A run without a browser must not look like one in which the page was tested."""
     skipped = terminalreporter.stats.get("skipped", [])
@@ -148,6 +156,20 @@ def plain_translation(unmeasured_translation: None) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.onnx, "export", partial(torch.onnx.export, optimize=False))
         yield
+
+
+@pytest.fixture
+def one_patch_size() -> Iterator[None]:
+    """The operations of an eye's graph without their repetition for patches of other sizes."""
+    from gcab.model.eye import SHARES, filters
+
+    usual = dict(SHARES)
+    assert filters().keys() == usual.keys()  # which are read once, for all tests
+    SHARES.clear()
+    SHARES[4] = sum(usual.values())
+    yield
+    SHARES.clear()
+    SHARES.update(usual)  # in their order, which is that of the features
 
 
 @pytest.fixture(scope="module")

@@ -85,6 +85,7 @@ def test_an_animation(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert refused(capsys, photos).endswith("a.gif is animated or has several pages (2): save one of them as PNG.")
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("side", [9000, 30000])
 def test_a_gigantic_image(side: int, photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Image.new("1", (side, side)).save(photos / "class1" / "000.png")

@@ -58,6 +58,7 @@ def finals(run: Path) -> list[dict[str, Any]]:
     return [record for record in map(json.loads, lines) if record["kind"] == "final"]
 
 
+@pytest.mark.repeats
 def test_another_configuration(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = content(run)
     said = refusal(capsys, *DIGITS, "--training.epochs", "2", "--run", run)

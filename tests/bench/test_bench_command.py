@@ -74,6 +74,7 @@ def test_every_prediction_is_timed_twice(figures: Figures) -> None:
         assert min(encoder["seconds"]) < max(whole["seconds"])
 
 
+@pytest.mark.repeats
 def test_operations_are_those_of_the_cost_estimate(figures: Figures) -> None:
     config = from_dict(figures["config"])
     assert [row["tasks"] for row in figures["counts"]] == [1, 3]

@@ -107,6 +107,7 @@ def test_timing_a_step_trains_and_leaves_the_method_as_it_was() -> None:
         assert torch.equal(value, before[name]), name
 
 
+@pytest.mark.repeats
 def test_a_step_counts_forward_backward_and_teacher() -> None:
     config = tiny().config
     batch = config.training.batch_size

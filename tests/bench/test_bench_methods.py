@@ -1,16 +1,19 @@
 """`gcab bench --methods`: the step of a late task, with all that a method has by then, against fine-tuning's."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from helpers.settings import TINY
 
 from gcab.bench.methods import at_start_of, time_methods
 from gcab.bench.tables import tables
 from gcab.bench.workload import Workload, make_workload
 from gcab.cli.main import main
+from gcab.config import override
 from gcab.methods.method import Method
 from gcab.methods.registry import methods
 from gcab.training.feed import Feed
@@ -83,11 +86,13 @@ def test_all_are_those_that_are_trained_task_after_task() -> None:
 
 
 def begun(name: str) -> Method:
+    """With a network as small as can be: what it learns meanwhile is not asked for."""
     work = comparing(name)
-    _, method = at_start_of(Workload(**{**vars(work), "config": work.compared[-1]}), 3)
+    _, method = at_start_of(replace(work, config=override(work.compared[-1], {**TINY, "encoder.patch": 16})), 3)
     return method
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("name", ["agem", "derpp", "gss", "hal", "icarl", "lvt", "rm"])
 def test_a_memory_is_full_when_its_method_is_timed(name: str) -> None:
     [memory] = begun(name).memories()
@@ -95,16 +100,19 @@ def test_a_memory_is_full_when_its_method_is_timed(name: str) -> None:
     assert len(memory.labels.unique()) == 20  # of both earlier tasks
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("name", ["ad", "icarl", "lwf", "pass", "sdc"])
 def test_a_teacher_is_at_work_when_its_method_is_timed(name: str) -> None:
     assert begun(name).teacher is not None
 
 
+@pytest.mark.repeats
 def test_importances_are_there_when_their_method_is_timed() -> None:
     method = begun("mas")
     assert method.get_buffer("importance").max() > 0
 
 
+@pytest.mark.repeats
 def test_the_way_to_run_steps_is_the_trainers(monkeypatch: pytest.MonkeyPatch) -> None:
     def make_steps(step: Step, feed: Feed, explain: Any) -> PlainSteps:
         if step.method.ahead:

@@ -47,6 +47,7 @@ def test_a_plain_network_counted_by_hand() -> None:
     assert cost.parameters == encoder + block + D + heads  # the decoder is one more block, D is its token
 
 
+@pytest.mark.repeats
 def test_the_cost_of_training_counts_forward_and_backward() -> None:
     config = resolve("digits/2", "gcab", "official", changes=TINY)
     [first], both = TASKS[:1], TASKS

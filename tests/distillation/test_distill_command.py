@@ -81,6 +81,7 @@ def refused(capsys: pytest.CaptureFixture[str], *given: str | Path) -> str:
     return " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.repeats
 def test_a_run_is_distilled_beside_its_model(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (run / "model" / "weights.safetensors").read_bytes()
     assert main(["distill", str(run), "--capacity", "0.6", *QUICK]) == 0
@@ -206,6 +207,7 @@ def test_a_run_takes_no_table_of_classes(run: Path, capsys: pytest.CaptureFixtur
     assert "leave --labels out" in refused(capsys, run, "--labels", run / "labels.csv", *QUICK)
 
 
+@pytest.mark.repeats
 def test_only_images_of_the_last_task_are_used(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
@@ -263,6 +265,7 @@ def test_loose_photos_of_a_model_have_their_classes_from_a_table_and_bad_ones_ar
     assert "generation 3: one pass for 2 tasks, 5 classes" in told
 
 
+@pytest.mark.repeats
 def test_a_distilled_model_learns_more(model: Path, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["distill", str(model), str(photos / "week2"), *QUICK]) == 0
     lesson = ["learn", str(model), str(photos / "week3"), "--epochs", "3", "--device", "cpu", "--progress", "none"]

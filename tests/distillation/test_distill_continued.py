@@ -188,6 +188,7 @@ def test_another_one_is_refused_unless_it_may_give_up(
     assert not (model / "work").exists()
 
 
+@pytest.mark.repeats
 def test_one_of_other_images_is_refused_for_a_run_too(
     world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -218,6 +219,7 @@ def test_one_without_a_step_behind_it_is_nothing_to_lose(
     assert "is given up" in succeeds(capsys, "distill", model, world / "week2", *QUICK, "--capacity", "0.6")
 
 
+@pytest.mark.repeats
 def test_a_lesson_and_a_distillation_do_not_give_each_other_up(
     model: Path, world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +243,7 @@ def test_a_lesson_and_a_distillation_do_not_give_each_other_up(
     assert "an interrupted lesson is given up: dot, star\n" in succeeds(capsys, *distill, "--give-up")
 
 
+@pytest.mark.repeats
 def test_a_model_with_one_tells_of_it_and_is_used_as_before(
     model: Path, world: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -333,6 +336,7 @@ def test_killed_while_it_writes_the_same_command_ends_it(
     raise AssertionError("it never came to an end")
 
 
+@pytest.mark.repeats
 def test_what_has_lost_its_way_is_nothing_to_continue(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
     wild = ("--set", "options.distillation_lr=1e30")
     assert "the student has lost its way (KL nan)" in refusal(capsys, *command, *wild)

@@ -32,6 +32,7 @@ def test_the_tables_are_those_of_the_code(written: Callable[[str], str]) -> None
     assert text_of(REFERENCE) == written(text_of(REFERENCE)), "run: python docs/make_reference.py"
 
 
+@pytest.mark.repeats
 def test_a_new_method_is_in_the_reference(written: Callable[[str], str], example_method: str) -> None:
     new = written(text_of(REFERENCE))
     assert f"| `{example_method}` | distills the old classes' answers" in new

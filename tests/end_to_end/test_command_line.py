@@ -182,6 +182,7 @@ def test_report_of_several_runs(inside: Trained, tmp_path: Path, capsys: pytest.
     assert (tmp_path / "both-figures").is_dir()
 
 
+@pytest.mark.repeats
 def test_seeds_lie_side_by_side_and_are_compared(inside: Trained, capsys: pytest.CaptureFixture[str]) -> None:
     printed_by(capsys, "train", "digits/5", "--seed", "2", *train_flags("finetune", SHORT))
     first = inside.run("finetune")

@@ -67,6 +67,7 @@ def naive_features(image: np.ndarray, features: int) -> list[float]:
     return [math.sqrt(answer) * LEVELS for answer in found]
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("side", [16, SIDE, SHARP_SIDE])
 def test_features_are_those_of_a_naive_implementation(side: int) -> None:
     """To one level, where single precision rounds an answer to the other side; hardly any differ at all."""

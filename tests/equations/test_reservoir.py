@@ -8,6 +8,7 @@ from gcab.data.tasks import TaskImages
 from gcab.methods.er import Er, ErOptions
 
 
+@pytest.mark.repeats
 def test_the_reservoir_is_a_uniform_sample_of_the_stream() -> None:
     buffer, per_task, tasks, runs = 8, 12, 3, 1500
     stream = per_task * tasks

@@ -43,13 +43,21 @@ class Sample:
     def program(self) -> torch.export.ExportedProgram:
         return torch.export.load(self.path)
 
+    @cached_property
+    def module(self) -> torch.nn.Module:
+        return self.program.module()
+
+    @cached_property
+    def session(self) -> Any:
+        return onnxruntime.InferenceSession(self.path)
+
     def answers(self, images: torch.Tensor) -> dict[str, np.ndarray[Any, Any]]:
         """The file's outputs for bytes (n, 3, H, W)."""
         given = images.permute(0, 2, 3, 1) if self.photos_in else self.model.method.setting.normalise(images)
         if self.path.suffix == ".pt2":
-            outputs = [output.numpy() for output in self.program.module()(given)]
+            outputs = [output.numpy() for output in self.module(given)]
         else:
-            outputs = onnxruntime.InferenceSession(self.path).run(None, {"images": given.numpy()})
+            outputs = self.session.run(None, {"images": given.numpy()})
         return dict(zip(OUTPUTS, outputs, strict=True))
 
 
@@ -129,6 +137,7 @@ def test_the_scores_are_not_all_alike(samples: Samples) -> None:
     assert np.abs(plain - answers["probabilities"]).max() > 0.01  # the temperature is not 1
 
 
+@pytest.mark.repeats
 def test_photos_of_other_sizes(samples: Samples, tmp_path: Path) -> None:
     sample = samples["extended, 4 tasks, photos"]
     files = [tmp_path / f"{width}.png" for width in (SIZE, 21, 50)]
@@ -147,7 +156,7 @@ def test_the_file_is_sound_and_says_what_it_takes(samples: Samples, case: str) -
     sample = samples[case]
     graph = sample.graph()
     onnx.checker.check_model(graph, full_check=True)
-    (given,) = onnxruntime.InferenceSession(sample.path).get_inputs()
+    (given,) = sample.session.get_inputs()
     assert given.name == "images"
     if sample.photos_in:
         assert (given.type, given.shape) == ("tensor(uint8)", ["n", "height", "width", 3])
@@ -175,6 +184,7 @@ def test_metadata(samples: Samples) -> None:
     assert plain.graph().producer_version == VERSION
 
 
+@pytest.mark.repeats
 def test_the_torch_program_carries_the_same_metadata_and_no_paths(samples: Samples) -> None:
     extra = {METADATA_FILE: ""}
     sample = samples["extended, 2 tasks, torch"]

@@ -33,6 +33,7 @@ def weights(length: int, side: int, size: int) -> Tensor:
     return found.weights[:, found.pixels > 0] / ONE
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("size", [8, 32, 224])
 def test_photos_of_the_right_size_pass_unchanged(size: int) -> None:
     photos = random_bytes(2, size, size, 3)
@@ -67,6 +68,7 @@ def test_every_weight_row_keeps_the_brightness(length: int, side: int, size: int
     assert torch.allclose(weights(length, side, size).sum(dim=1), torch.ones(size).double(), atol=1e-5)
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     ("width", "height", "size"),
     [

@@ -3,7 +3,6 @@
 import json
 import multiprocessing
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,6 @@ from helpers.processes import LIMIT
 
 from gcab import ContinualClassifier, ModelFolder
 from gcab.cli.main import main
-from gcab.model.eye import SHARES, filters
 from gcab.serve.schema import Model, Prediction
 from gcab.serve.served import Inference, ServedModel
 
@@ -163,18 +161,6 @@ def test_an_eye_of_another_version_is_refused(tmp_path: Path, capsys: pytest.Cap
     file.write_text(json.dumps({**description, "eye": 1}))
     assert run("predict", model, tmp_path / "1") == 2
     assert "version 1 of the eye, this gcab sees with version 2" in capsys.readouterr().err
-
-
-@pytest.fixture
-def one_patch_size() -> Iterator[None]:
-    """The operations of an eye's graph without their repetition for patches of other sizes."""
-    usual = dict(SHARES)
-    assert filters().keys() == usual.keys()  # which are read once, for all tests
-    SHARES.clear()
-    SHARES[4] = sum(usual.values())
-    yield
-    SHARES.clear()
-    SHARES.update(usual)  # in their order, which is that of the features
 
 
 @pytest.mark.repeats

@@ -42,6 +42,7 @@ def test_the_decoder_does_the_work_the_rewrite_promises(tasks: int, shared: bool
     )
 
 
+@pytest.mark.repeats
 def test_ten_tasks_cost_little_more_than_the_encoder() -> None:
     network, images = network_of(10), torch.empty(1, 3, 32, 32, device="meta")
     decoder = FoldedDecoder(network)

@@ -82,6 +82,7 @@ def test_predictions_that_cannot_be_recorded_are_made_all_the_same(monkeypatch: 
     recorded(images)  # and once is enough
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("device", DEVICES)
 def test_batches_larger_than_the_largest_go_in_parts(device: str) -> None:
     method = learned("gcab", "extended", device)

@@ -86,6 +86,7 @@ def test_every_method_has_its_rows_and_each_memory() -> None:
     assert ALWAYS.keys() <= {row.name for row in EVERY}
 
 
+@pytest.mark.repeats
 def test_the_schedules_are_the_shared_and_the_published_one(tmp_path: Path) -> None:
     for job in plan(TABLE, tmp_path, ["cifar100/10"]):
         assert job.config.training.epochs == 100
@@ -181,6 +182,7 @@ def test_curves_end_where_the_table_does(runs: list[RunFolder]) -> None:
         assert any(line.get_label() == "GCAB" for line in axes.get_lines()), "to compare with"
 
 
+@pytest.mark.repeats
 def test_the_compass_says_what_is_declared_and_what_was_measured(runs: list[RunFolder]) -> None:
     found = EXHIBITS["cleva-compass"].lines(runs)
     by_name = {line["Method"]: line for line in found}

@@ -69,6 +69,7 @@ def test_every_recipe_is_a_list_of_different_runs(name: str, tmp_path: Path) -> 
     assert all(job.config.seed == 1 for job in jobs)
 
 
+@pytest.mark.repeats
 def test_rows_of_different_recipes_share_a_run(tmp_path: Path) -> None:
     paths = {name: {job.path for job in plan(RECIPES[name], tmp_path, ["cifar100/10"], epochs=7)} for name in RECIPES}
     assert paths["capacity"] < paths["main"]
@@ -187,6 +188,7 @@ def test_some_rows_now_the_others_later(copied: Path, tmp_path: Path, capsys: py
     assert rows == [*of_heads, "joint", "gates alone", "compensation"], "then those with statistics"
 
 
+@pytest.mark.repeats
 def test_a_distillation_with_other_settings_is_made_again(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = find_runs([copied])
     with_pfr = next(run for run in runs if run.config["options"]["drift"] == "pfr")
@@ -367,6 +369,7 @@ def test_what_a_run_has_lost_is_named(copied: Path, tmp_path: Path, capsys: pyte
     assert "metrics.jsonl is damaged" in said(capsys, "main", runs[0].path)
 
 
+@pytest.mark.repeats
 def test_every_seed_counts_distilled_or_not(copied: Path) -> None:
     one = next(run for run in find_runs([copied]) if run.config["options"]["drift"] == "pfr")
     other = copied / "second-seed"
@@ -546,6 +549,7 @@ def test_images_count_as_kept_where_they_are_nearest_to_their_own_class() -> Non
     assert embedding.kept(np.array([[5.9, 0.0], [6.1, 0.0], [9.0, 1.0], [0.0, 0.0]]), first) == 50
 
 
+@pytest.mark.repeats
 def test_the_embedding_figure_has_the_papers_columns(pair: list[RunFolder]) -> None:
     lines = embedding.records(pair)
     assert [line["After task"] for line in lines] == [1, 2]

@@ -109,6 +109,7 @@ def test_another_run_of_the_same_settings_gets_a_name_of_its_own(run: RunFolder,
     assert len(find_runs([results / "both"])) == 2
 
 
+@pytest.mark.repeats
 def test_what_another_figure_is_made_of_is_not_written_over(run: RunFolder, results: Path) -> None:
     add_timing(run, 7)
     publish("runtime", [run], results / "one", "")

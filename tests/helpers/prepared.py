@@ -42,6 +42,7 @@ LOADED = (
 PATIENCE = 2  # seconds for programs that are left when the tests have ended, some of which wait for those to end
 CLIENT = Path(__file__).with_name("forked.py")
 PYTHON = sys.executable  # whatever is called so later
+SHARED = "GCAB_PREPARED"  # where processes that test side by side find the one that they all ask
 
 
 class Program:
@@ -111,6 +112,8 @@ class Program:
 @cache
 def started() -> Path:
     """The folder of the process that has loaded torch: its socket, and programs that ask it to be forked."""
+    if SHARED in os.environ:
+        return Path(os.environ[SHARED])
     from helpers.processes import unmeasured  # which needs this file
 
     folder = tempfile.TemporaryDirectory(prefix="gcab-")  # a socket's path must be short

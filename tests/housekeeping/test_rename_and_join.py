@@ -87,6 +87,7 @@ def test_statistics_of_two_classes_are_those_of_one() -> None:
         torch.testing.assert_close(getattr(joined, name), getattr(once, name), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize(("name", "other", "told"), [("a", "b", "the mean of its two"), ("a", "c", "never saw photos")])
 def test_a_network_joins_what_adds_up_and_says_the_rest(name: str, other: str, told: str, tmp_path: Path) -> None:
     model = network().learn(*many(0, 1), held_out=0.2).learn(*many(2, 3), held_out=0.2)

@@ -44,6 +44,7 @@ def test_a_refusal_does_not_wait_for_torch(command: list[str], tmp_path: Path) -
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
 
 
+@pytest.mark.repeats
 def test_the_history_of_a_model_needs_no_torch(tmp_path: Path) -> None:
     ModelFolder(tmp_path / "m").write(eye().learn(*many(0, 1)).save)
     program = "import sys; from gcab.cli.main import main; main(['history', 'm']); sys.exit('torch' in sys.modules)"

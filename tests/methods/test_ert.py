@@ -73,6 +73,7 @@ def test_the_correction_makes_the_stored_labels_more_likely() -> None:
     assert float(found[1]) < -0.5
 
 
+@pytest.mark.repeats
 def test_without_tricks_it_is_experience_replay() -> None:
     """The same loss of the same images, and a uniform sample of the stream."""
     method, plain = made(Ert, buffer=8, **PLAIN), made(Er, buffer=8, loss="ce")

@@ -103,6 +103,7 @@ def test_without_anchors_it_is_experience_replay() -> None:
     assert all(torch.equal(value, other[name]) for name, value in snapshot(hal).items() if name in other)
 
 
+@pytest.mark.repeats
 def test_the_objective_of_anchors_falls_and_they_stay_images() -> None:
     method = build("hal", **{**QUICK, "anchor_lr": 0.05, "anchor_steps": 100})
     begin(method, FIRST)

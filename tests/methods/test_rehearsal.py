@@ -80,6 +80,7 @@ def with_one_place(name: str) -> Method:
         return kind(replace(setting(), encoder=encoder), kind.Options(buffer=1))
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("name", [name for name, kind in methods().items() if hasattr(kind.Options(), "buffer")])
 def test_empty_places_are_not_learned_from_where_classes_outnumber_the_memory(name: str) -> None:
     method: Any = with_one_place(name)

@@ -41,6 +41,7 @@ def measured(world: Path) -> dict[str, Any]:
     return measure(model, files, [file.parent.name for file in files])
 
 
+@pytest.mark.repeats
 def test_the_numbers_are_those_of_the_predictions(world: Path, measured: dict[str, Any]) -> None:
     model = ContinualClassifier.load(world / "trees.gcab", "cpu")
     names = ["ash", "elm", HARM]
@@ -78,6 +79,7 @@ def test_the_page_says_it_all_and_runs_nothing(world: Path, measured: dict[str, 
     assert "these photos" not in write_model_page(facts_of(world / "trees.gcab"), None, tmp_path / "r.html").read_text()
 
 
+@pytest.mark.repeats
 def test_a_lesson_of_more_photos_is_told_by_their_classes(world: Path, tmp_path: Path) -> None:
     facts = facts_of(world / "trees.gcab")
     facts["tasks"][0]["names"] += facts["tasks"][1]["names"]

@@ -69,6 +69,7 @@ def test_every_file_is_installed(installed: Path) -> None:
     assert [name for name in (*code, *DATA) if not (installed / name).is_file()] == []
 
 
+@pytest.mark.repeats
 def test_the_command_is_installed(installed: Path) -> None:
     [entry_points] = installed.glob("gcab-*.dist-info/entry_points.txt")
     [(name, target)] = PROJECT["project"]["scripts"].items()
@@ -93,6 +94,7 @@ print(any(Path(folder, "pyproject.toml").exists() for folder in sys.path))
     assert python(installed, "-c", program).split() == [str(installed / "gcab"), "True", "True", "False"]
 
 
+@pytest.mark.repeats
 def test_a_report_is_written(installed: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path, tasks=2, epochs=2).path
     python(installed, "-m", "gcab", "report", str(run), "--out", str(tmp_path / "report.html"))

@@ -64,6 +64,7 @@ def taught(fake: Fake) -> list[str]:
         return archive.namelist()
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (360, True)])
 def test_the_report_is_shown_in_light_and_dark_wide_and_narrow(
     browser: Browser, content: str, width: int, dark: bool

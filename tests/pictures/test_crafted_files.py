@@ -84,6 +84,7 @@ def test_a_worker_that_takes_too_long_is_replaced() -> None:
     assert not decoders.workers
 
 
+@pytest.mark.repeats
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems count otherwise")
 def test_memory_is_not_only_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gcab.serve.decoding.SLACK", -160 * MEBI)  # the estimate allows it, the system does not

@@ -26,6 +26,7 @@ def camera_photo(width: int, height: int, orientation: int) -> bytes:
     return stream.getvalue()
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("size", [32, 64, 224])
 @pytest.mark.parametrize("orientation", [1, 6])
 @pytest.mark.parametrize(("width", "height"), [(640, 427), (1600, 1200), (4000, 3000), (400, 300)])

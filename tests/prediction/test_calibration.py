@@ -229,6 +229,7 @@ def test_odd_logits_give_sound_numbers(logits: Tensor) -> None:
     assert Calibration.from_dict(json.loads(json.dumps(calibration.to_dict()))) == calibration
 
 
+@pytest.mark.repeats
 @settings(max_examples=40)
 @given(
     st.integers(1, 5).flatmap(

@@ -45,6 +45,7 @@ def json_lines(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
+@pytest.mark.repeats
 def test_json_lines(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", str(model), "p", "--json", "--top", "99", "--batch", "2"]) == 0
     out, err = capsys.readouterr()

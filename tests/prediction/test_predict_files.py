@@ -22,6 +22,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> ContinualClassifier:
     return ContinualClassifier.load(awkward_model(tmp_path_factory.mktemp("models") / "m.gcab"), device="cpu")
 
 
+@pytest.mark.repeats
 def test_what_it_says_is_what_the_model_says(model: ContinualClassifier, tmp_path: Path) -> None:
     files = some_photos(tmp_path / "p", 10)
     found = list(predict_files(model, [tmp_path / "p"], top=9))

@@ -155,6 +155,7 @@ def test_a_search_reads_no_test_image_and_ends_with_flags(
     assert again.called == 0
 
 
+@pytest.mark.repeats
 def test_a_killed_search_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str], here: Callable[..., Here]) -> None:
     command = [*FINETUNE, "--trials", "2", "--runs", str(tmp_path)]
     folder = tmp_path / "search" / "digits" / "2" / "finetune"

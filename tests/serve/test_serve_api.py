@@ -46,6 +46,7 @@ def assert_error(response: Any, status: int, part: str = "") -> None:
         assert response.headers[name] == value
 
 
+@pytest.mark.repeats
 def test_the_model_describes_itself(client: Client) -> None:
     model = client.get("/model").json()
     schema.Model.model_validate(model)
@@ -87,6 +88,7 @@ def without_figures(page: str) -> str:
     return re.sub(r'src="[^"]*"', "", page)
 
 
+@pytest.mark.repeats
 def test_a_model_that_stores_images_says_so(tmp_path: Path) -> None:
     with serving(model_folder(tmp_path / "birds.gcab", "er")) as client:
         model = client.get("/model").json()
@@ -269,6 +271,7 @@ def _references(value: Any) -> Iterator[str]:
             yield from _references(part)
 
 
+@pytest.mark.repeats
 def test_metrics(folder: Path) -> None:
     with serving(folder) as client:
         client.predict(photo(1), photo(2))
@@ -291,6 +294,7 @@ def test_metrics(folder: Path) -> None:
     assert len(names) == 10
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("path", ["/model", "/metrics", "/openapi.json", "/teach", "/nothing"])
 def test_the_token(folder: Path, path: str) -> None:
     with serving(folder, door=Door(token=TOKEN)) as client:
@@ -308,6 +312,7 @@ def test_the_token(folder: Path, path: str) -> None:
         assert client.predict(photo(), headers=right).status_code == 200
 
 
+@pytest.mark.repeats
 def test_the_token_is_described(folder: Path) -> None:
     with serving(folder, door=Door(token=TOKEN)) as client:
         document = client.get("/openapi.json", headers={"Authorization": f"bearer {TOKEN}"}).json()
@@ -328,6 +333,7 @@ def test_this_host_is_welcome(client: Client, host: str) -> None:
     assert client.get("/model", headers={"Host": host}).status_code == 200
 
 
+@pytest.mark.repeats
 def test_a_proxys_name_and_other_addresses(folder: Path) -> None:
     with serving(folder, door=Door(further_hosts=("birds.example",))) as client:
         assert client.get("/model", headers={"Host": "birds.example"}).status_code == 200
@@ -395,6 +401,7 @@ def test_a_mistake_in_the_server(
         assert client.predict(photo()).status_code == 200
 
 
+@pytest.mark.repeats
 def test_a_method_with_one_pass(tmp_path: Path) -> None:
     with serving(model_folder(tmp_path / "plain.gcab", "finetune")) as client:
         one = client.predict(photo(), params={"attention": True}).json()["predictions"][0]
@@ -402,6 +409,7 @@ def test_a_method_with_one_pass(tmp_path: Path) -> None:
         assert client.get("/model").json()["capacity"] == {}
 
 
+@pytest.mark.repeats
 def test_every_field_is_described() -> None:
     shapes = [shape for shape in vars(schema).values() if isinstance(shape, type) and issubclass(shape, BaseModel)]
     assert all(shape.model_config.get("extra") == "forbid" for shape in shapes if shape is not BaseModel)

@@ -74,6 +74,7 @@ async def working(limits: Limits) -> AsyncIterator[Batcher]:
     await batcher.stop()
 
 
+@pytest.mark.repeats
 def test_concurrent_requests_share_batches() -> None:
     model = SlowModel()
 
@@ -103,6 +104,7 @@ def test_a_single_request_does_not_wait() -> None:
     assert asyncio.run(check()) < 900
 
 
+@pytest.mark.repeats
 def test_requests_in_flight_keep_their_model() -> None:
     old, new = SlowModel(too_many=0), SlowModel(too_many=0)  # whatever batches they come in
 
@@ -114,6 +116,7 @@ def test_requests_in_flight_keep_their_model() -> None:
     assert (sum(old.batches), sum(new.batches)) == (2, 4)
 
 
+@pytest.mark.repeats
 def test_a_batch_that_fails_fails_alone() -> None:
     model = SlowModel()
 
@@ -181,6 +184,7 @@ def prediction_of(answer: Any) -> dict[str, Any]:
     return dict(found)
 
 
+@pytest.mark.repeats
 def test_many_requests_over_http(folder: Path) -> None:
     with serving(folder) as client:
         answers = client.together(32, photo(3))
@@ -193,6 +197,7 @@ def test_many_requests_over_http(folder: Path) -> None:
         assert client.service.metrics.batches.total == 32
 
 
+@pytest.mark.repeats
 def test_too_many_at_once(slow: Client) -> None:
     answers = slow.together(12, photo(1), photo(2))
     statuses = [answer.status_code for answer in answers]
@@ -242,6 +247,7 @@ MULTIPART = {"Content-Type": "multipart/form-data; boundary=b"}
 HEAD = b'--b\r\nContent-Disposition: form-data; name="images"; filename="a.png"\r\n\r\n'
 
 
+@pytest.mark.repeats
 def test_bodies_without_a_length_are_counted(folder: Path) -> None:
     with serving(folder, Limits(body_bytes=5000)) as client:
         small = chunked(HEAD, photo(1), b"\r\n--b--\r\n")

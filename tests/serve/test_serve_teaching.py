@@ -81,6 +81,7 @@ def finished(client: Client) -> dict[str, Any]:
     raise AssertionError("the lesson does not end")
 
 
+@pytest.mark.repeats
 def test_a_model_that_was_replaced_is_not_kept_in_memory(client: Client) -> None:
     before = weakref.ref(client.service.model)
     assert client.predict(photo()).status_code == 200
@@ -188,6 +189,7 @@ def test_the_sentence_of_a_refused_lesson_arrives_without_paths(tmp_path: Path) 
         assert client.get("/model").json()["generation"] == 2
 
 
+@pytest.mark.repeats
 def test_more_photos_of_known_classes_are_taught(client: Client) -> None:
     known = len(client.get("/model").json()["classes"])
     assert teach(client, class_folders("robin", "owl")).status_code == 202
@@ -215,6 +217,7 @@ def test_events_are_kept_and_other_output_is_not(client: Client) -> None:
     assert report["events"][0]["inner"] == [{"path": "birds.gcab/lock"}]
 
 
+@pytest.mark.repeats
 def test_what_the_learning_process_sees(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GCAB_TOKEN", "a-secret-of-the-server")
     script(
@@ -231,6 +234,7 @@ def test_what_the_learning_process_sees(client: Client, monkeypatch: pytest.Monk
     ]
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     ("body", "error"),
     [
@@ -262,6 +266,7 @@ def test_a_program_that_is_not_there(client: Client, caplog: pytest.LogCaptureFi
     assert "no-such-program" in caplog.text
 
 
+@pytest.mark.repeats
 def test_a_model_that_cannot_be_read_afterwards(client: Client) -> None:
     script(client, "(model / 'generation-0003').mkdir(); (model / 'generation-0003/model.json').write_text('{')")
     teach(client)
@@ -272,6 +277,7 @@ def test_a_model_that_cannot_be_read_afterwards(client: Client) -> None:
     assert client.predict(photo()).json()["model"]["generation"] == 2
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     "content", [b"", b"no zip", zipped({"a/1.png": b"?", "b/2.png": b"?"}), zipped({"1.png": photo()})]
 )
@@ -283,6 +289,7 @@ def test_bad_zips_are_refused_at_once(client: Client, content: bytes) -> None:
     assert not client.service.teacher.busy
 
 
+@pytest.mark.repeats
 def test_other_fields_and_several_archives(client: Client) -> None:
     good = class_folders("owl", "kite")
     assert client.post("/teach", files=form("zip", good)).status_code == 422
@@ -291,6 +298,7 @@ def test_other_fields_and_several_archives(client: Client) -> None:
     assert not client.service.teacher.busy
 
 
+@pytest.mark.repeats
 def test_the_server_stops_during_a_lesson(tmp_path: Path, photos: Path) -> None:
     with serving(model_folder(tmp_path / "birds.gcab"), allow_teach=True) as client:
         script(client, "tell(event='start'); time.sleep(1800)")
@@ -303,6 +311,7 @@ def test_the_server_stops_during_a_lesson(tmp_path: Path, photos: Path) -> None:
     assert (client.service.teacher.state, client.service.teacher.error) == ("failed", STOPPED)
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("waiting", [False, True])
 def test_an_unfinished_lesson_leaves_the_model_as_it_was(tmp_path: Path, photos: Path, waiting: bool) -> None:
     folder = ModelFolder(model_folder(tmp_path / "birds.gcab"))
@@ -377,6 +386,7 @@ def test_photos_that_are_cut_short_are_named_as_in_the_zip(client: Client) -> No
     assert report["error"].endswith(": take them out of the zip and send it again.")
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("path", ["/teach", "/predict"])
 def test_no_room_for_what_is_sent(client: Client, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     with Path("/dev/full").open("r+b", buffering=0) as full:
@@ -387,6 +397,7 @@ def test_no_room_for_what_is_sent(client: Client, monkeypatch: pytest.MonkeyPatc
     assert not client.service.teacher.busy
 
 
+@pytest.mark.repeats
 def test_no_room_for_the_lesson(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, "no")

@@ -11,7 +11,7 @@ from helpers.settings import TINY_GCAB, set_flags
 from gcab.classifier.audit import UNKNOWN
 from gcab.cli.main import main
 
-pytestmark = [pytest.mark.repeats, pytest.mark.usefixtures("plain_translation")]
+pytestmark = [pytest.mark.repeats, pytest.mark.usefixtures("one_patch_size", "plain_translation")]
 WEEKS = {"week1": ("circle", "square"), "week2": ("bar",), "week3": ("square",), "week4": ("circle", "cross", "ring")}
 LINES = {
     "week2": "the network stays as it is (bar alone gives it nothing to tell apart): the eye and the class statistics",

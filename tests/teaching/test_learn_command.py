@@ -99,6 +99,7 @@ def test_a_size_of_nothing_is_not_the_usual_one(
     assert "image_size is 0: give a multiple of 8 from 8 to 384" in refused
 
 
+@pytest.mark.repeats
 def test_a_lesson_for_programs(model: Path, world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["undo", str(model)])
     capsys.readouterr()
@@ -108,6 +109,7 @@ def test_a_lesson_for_programs(model: Path, world: Path, capsys: pytest.CaptureF
     assert "at most 2 epochs, as an earlier lesson was told" in events[0]["text"]
 
 
+@pytest.mark.repeats
 def test_a_lesson_in_silence(model: Path, world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["undo", str(model)])
     capsys.readouterr()

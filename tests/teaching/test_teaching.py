@@ -109,6 +109,7 @@ def accuracies_of(monkeypatch: pytest.MonkeyPatch, values: list[float]) -> None:
     monkeypatch.setattr(Lesson, "accuracy", lambda *_: next(left))
 
 
+@pytest.mark.repeats
 def test_a_model_is_made_and_taught_more(model: Path, photos: Path) -> None:
     result = learn(model, photos / "week2")
     assert (result.generation, result.classes, result.skipped) == (2, WEEK2, ())
@@ -126,6 +127,7 @@ def test_a_model_is_made_and_taught_more(model: Path, photos: Path) -> None:
     assert sorted(entry.name for entry in model.iterdir()) == ["generation-0001", "generation-0002", "lock"]
 
 
+@pytest.mark.repeats
 def test_the_recorded_accuracy_and_calibration_are_those_of_the_held_out_photos(
     taught_once: Path, taught_twice: Path, photos: Path
 ) -> None:
@@ -161,6 +163,7 @@ def test_the_photos_are_learned(tmp_path: Path) -> None:
     assert all(accuracy is not None and accuracy > 60 for accuracy in recorded)
 
 
+@pytest.mark.repeats
 def test_what_programs_are_told(model: Path, photos: Path) -> None:
     start, *epochs, done = events(model, photos / "week2")
     assert start.pop("estimated_seconds") > 0
@@ -339,6 +342,7 @@ def test_a_first_lesson_is_continued_too(photos: Path, taught_once: Path, tmp_pa
     assert weights(tmp_path / "m") == weights(taught_once)
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -360,6 +364,7 @@ def test_an_interrupted_lesson_is_not_given_up_unasked(
     assert notes(events(interrupted, photos / "week2")) == ["continuing after epoch 1"]
 
 
+@pytest.mark.repeats
 def test_it_is_given_up_if_that_is_asked_for(interrupted: Path, photos: Path) -> None:
     expected = ["an interrupted lesson of other photos or settings is given up: bar, cross, ring"]
     assert notes(events(interrupted, photos / "week2", epochs=4, give_up=True)) == expected
@@ -370,6 +375,7 @@ def test_permission_to_give_up_does_not_give_up_the_same_lesson(interrupted: Pat
     assert notes(events(interrupted, photos / "week2", give_up=True)) == ["continuing after epoch 1"]
 
 
+@pytest.mark.repeats
 def test_a_lesson_without_an_epoch_behind_it_is_nothing_to_lose(model: Path, photos: Path) -> None:
     with pytest.raises(StopError):
         learn(model, photos / "week2", progress=stop_after(0))
@@ -377,6 +383,7 @@ def test_a_lesson_without_an_epoch_behind_it_is_nothing_to_lose(model: Path, pho
     assert notes(events(model, photos / "week2", epochs=4)) == expected
 
 
+@pytest.mark.repeats
 def test_other_photos_do_not_give_it_up_either(interrupted: Path, photos: Path, tmp_path: Path) -> None:
     changed = shutil.copytree(photos / "week2", tmp_path / "week2")
     Image.new("RGB", (8, 8)).save(changed / "ring" / "000.png")
@@ -396,6 +403,7 @@ def test_a_lesson_of_a_model_that_is_gone_is_said_to_be_one(taught: Path, tmp_pa
         learn(taught, more)
 
 
+@pytest.mark.repeats
 def test_work_that_came_to_its_end_is_removed_without_a_word(
     interrupted_once: Path, taught: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -424,6 +432,7 @@ def test_a_lesson_with_nothing_left_to_do_still_cleans_up(taught: Path, photos: 
     assert sorted(entry.name for entry in taught.iterdir()) == ["generation-0001", "generation-0002", "lock"]
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("moment", [(ModelFolder, "discard_work"), (Teaching, "done")])
 def test_killed_after_the_model_was_written_the_same_command_says_so(
     moment: tuple[type, str], model: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
@@ -479,6 +488,7 @@ def test_a_damaged_checkpoint_costs_time_only(interrupted: Path, taught_twice: P
     assert weights(interrupted) == weights(taught_twice)
 
 
+@pytest.mark.repeats
 def test_unreadable_photos_are_listed_and_nothing_is_lost(model: Path, photos: Path, tmp_path: Path) -> None:
     broken = shutil.copytree(photos / "week2", tmp_path / "week2")
     for index in range(7):
@@ -612,6 +622,7 @@ def test_a_loss_that_is_no_number_keeps_the_model(model: Path, photos: Path) -> 
     assert learner.classes == []
 
 
+@pytest.mark.repeats
 def test_a_model_saved_from_python_is_taught_from_a_folder(photos: Path, tmp_path: Path) -> None:
     ContinualClassifier(epochs=1, device="cpu", settings=TINY_GCAB).learn(photos / "week1").save(tmp_path / "m")
     assert learn(tmp_path / "m", photos / "week2").generation == 1
