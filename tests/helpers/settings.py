@@ -7,7 +7,8 @@ from gcab.methods.registry import methods
 
 TINY: dict[str, Any] = {"encoder.width": 16, "encoder.heads": 4, "encoder.blocks": 1, "encoder.mlp_ratio": 2.0}
 FEW_TOKENS = {"encoder.patch": 4}  # of runs on images of 8 x 8 pixels; models of photos derive it from their size
-FEW_FEATURES = {"options.eye": 64}  # of the second opinion, for methods that have one: thousands take seconds to make
+# Of the second opinion, for methods that have one: thousands take seconds to make, and tones would outweigh so few.
+FEW_FEATURES = {"options.eye": 64, "options.eye_tones": 0}
 TINY_GCAB = {**TINY, **FEW_FEATURES}
 
 
