@@ -58,7 +58,7 @@ def flaws(value: Any, kind: Any, place: str = "") -> Iterator[str]:
 
 def is_plain(value: Any, kind: Any) -> bool:
     """Whether a value is text, a usable number or a truth of this type."""
-    if kind not in WORDS or isinstance(value, bool):
+    if kind not in WORDS or kind is bool or isinstance(value, bool):
         return kind is bool and isinstance(value, bool)
     if kind is str or kind is list:
         return isinstance(value, kind)
