@@ -36,8 +36,8 @@ class Sums(NamedTuple):
 class ExactDiscriminant(Exact, CachedInLesson):
     """Linear discriminant analysis with a ridge: log P(class | x) of Gaussian classes with a shared Σ.
 
-    It keeps sums over images only, which images can be added to and subtracted from exactly. Features are standardised
-    by means and deviations that follow from the same sums.
+    It keeps sums over images only, which images can be added to and subtracted from exactly. Features count in units of
+    their deviation within classes, which follows from the same sums.
     """
 
     purposes: ClassVar[dict[str, str]] = {
@@ -160,13 +160,15 @@ class ExactDiscriminant(Exact, CachedInLesson):
     def factorised(self) -> System:
         """`system` without the cache; takes most of the time of a lesson without a network."""
         known, sums, counts = int(self.counts.sum()), self.sums.double(), self.counts.double()
-        n, mean = known + self.astray, sums.sum(dim=0) / known
+        n, mean, seen = known + self.astray, sums.sum(dim=0) / known, counts > 0
         matrix = unpacked(self.gram.sum(dim=0)).div_(n).addr_(mean, mean, alpha=-known / n)
-        deviation = matrix.diagonal().clamp_min(0).sqrt()
-        scale = torch.where(deviation > 0, 1 / deviation.clamp_min(1e-9), 0.0)  # constant features get weight 0
-        seen = counts > 0
-        means = torch.where(seen[:, None], sums / counts.clamp_min(1)[:, None] - mean, 0.0) * scale
-        matrix.mul_(scale).mul_(scale[:, None]).addmm_((means * (counts / known)[:, None]).T, means, alpha=-known / n)
+        overall = matrix.diagonal().clone()  # variances, which count as one image more in those within classes
+        means = torch.where(seen[:, None], sums / counts.clamp_min(1)[:, None] - mean, 0.0)
+        matrix.addmm_((means * (counts / known)[:, None]).T, means, alpha=-known / n)
+        variance = (n * matrix.diagonal() + overall).clamp_min(0) / max(1, n - int(seen.sum()) + 1)
+        scale = torch.where(variance > 0, variance.clamp_min(1e-18).rsqrt(), 0.0)  # constant features get weight 0
+        means.mul_(scale)
+        matrix.mul_(scale).mul_(scale[:, None])
         r = ridge(self.features, n)
         matrix.diagonal().clamp_(min=0).add_(r)
         return System(torch.linalg.cholesky(matrix), means, mean, scale, counts, r, n)

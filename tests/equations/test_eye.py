@@ -308,15 +308,16 @@ def test_the_solution_is_the_textbooks_discriminant_on_standardised_features() -
     images, labels = random_images(90), torch.tensor([0] * 50 + [1] * 30 + [2] * 10)
     classifier = taught(images, labels, torch.arange(90).split(40))
     x = classifier.eye(images).double()
-    mean, deviation = x.mean(dim=0), x.std(dim=0, correction=0)
-    z = torch.where(deviation > 0, (x - mean) / deviation.clamp_min(1e-9), 0.0)
+    around = x - torch.stack([x[labels == label].mean(dim=0) for label in range(3)])[labels]
+    deviation = ((around.square().sum(dim=0) + x.var(dim=0, correction=0)) / (90 - 3 + 1)).sqrt()
+    z = torch.where(deviation > 0, (x - x.mean(dim=0)) / deviation.clamp_min(1e-9), 0.0)
     means = torch.stack([z[labels == label].mean(dim=0) for label in range(3)])
     within = z - means[labels]
     inverse = torch.linalg.inv(within.T @ within / 90 + ridge_for(FEATURES, 90) * torch.eye(FEATURES).double())
     freedom = (inverse * (within.T @ within / 90)).sum()
     counts = torch.bincount(labels).double()
     squares = ((means @ inverse) * means).sum(dim=1) - freedom / counts  # without what the noise of a mean adds
-    expected = (1 - (freedom + 1) / 90) * (z @ inverse @ means.T - squares / 4 + (counts / 90).log())
+    expected = (1 - (freedom + 1) / 90) * (z @ inverse @ means.T - 0.3 * squares + (counts / 90).log())
     found = classifier(images).double()
     assert (found - expected).abs().max() < 0.02 * expected.abs().max(), "the trace is an estimate"
     system = classifier.ridge.system()
