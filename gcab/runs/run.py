@@ -92,7 +92,8 @@ def train_run(
         run = SharedRun.prepare(path, document)
         final = run.final()
         if final is None:
-            with suitable_threads(device, config.features_per_batch()):
+            classes = [task.classes for task in data.scenario.tasks]
+            with suitable_threads(device, config.features_per_batch(classes)):
                 try:
                     final = Run(config, data, run, device, observe, checkpoint_seconds).finish()
                 finally:  # the lock must outlast what is being written
