@@ -105,7 +105,8 @@ def forked_interpreters() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def rough_embedding() -> Iterator[None]:
-    """The fewest steps that a t-SNE may take, and no room made for labels, for pictures that nobody looks at."""
+    """The fewest steps that a t-SNE takes, and no room made for labels, for pictures that nobody looks at."""
+    import matplotlib
     from matplotlib.figure import Figure
     from sklearn import manifold
 
@@ -115,10 +116,11 @@ def rough_embedding() -> Iterator[None]:
     def savefig(figure: Figure, *arguments: Any, **named: Any) -> None:
         with pytest.MonkeyPatch.context() as plain:
             plain.setattr(figure, "get_layout_engine", lambda: None)  # with any, all is drawn twice
-            intact(figure, *arguments, dpi=50, **named)
+            with matplotlib.rc_context({"svg.fonttype": "none"}):  # text as text, not as curves
+                intact(figure, *arguments, dpi=50, **named)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(manifold, "TSNE", partial(manifold.TSNE, max_iter=250))
+        patch.setattr(manifold, "TSNE", partial(manifold.TSNE, max_iter=250, min_grad_norm=1e9))
         patch.setattr(Figure, "savefig", savefig)
         yield
 
