@@ -20,12 +20,11 @@ setup: .venv/ready
 demo: setup
 	$(BIN)/gcab demo
 
-# Everything. A file's tests go to one process, as they share what they train; a third process works while others wait.
-# They go in the order of their folders, the last of which is short. Python measures itself from 3.12 on.
+# Everything. A third process works while others wait. Python measures itself from 3.12 on.
 test: CORE = $(shell $(BIN)/python -c 'import sys; print("ctrace" if sys.version_info < (3, 12) else "sysmon")')
 test: lint
 	$(BIN)/coverage erase
-	OMP_NUM_THREADS=1 COVERAGE_CORE=$(CORE) $(BIN)/coverage run -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 COVERAGE_CORE=$(CORE) $(BIN)/coverage run -m pytest --processes=3
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=95 --skip-covered
 
@@ -33,7 +32,7 @@ test: lint
 quick: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile $(addprefix tests/,$(QUICK))
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --processes=2 $(addprefix tests/,$(QUICK))
 
 lint: setup
 	$(BIN)/ruff format --check .

@@ -9,12 +9,11 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import coverage
 import pytest
 from helpers.browser import MISSING
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["helpers.page"]
+pytest_plugins = ["helpers.page", "helpers.side_by_side"]
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
@@ -32,7 +31,7 @@ def unmeasured() -> Iterator[None]:
 
 def pytest_configure(config: pytest.Config) -> None:
     """What processes test side by side is forked from one process, which takes seconds to start."""
-    if config.getoption("numprocesses", None):  # of xdist
+    if config.getoption("processes"):
         from helpers import prepared
 
         os.environ[prepared.SHARED] = str(prepared.started())
@@ -44,12 +43,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     count = sum(MISSING in str(report.longrepr) for report in skipped)
     if count:
         terminalreporter.write_line(f"{count} tests skipped for want of a browser: make browser installs Chromium")
-
-
-def pytest_sessionfinish() -> None:
-    """Coverage is saved when a process ends, but xdist kills a worker that takes ten seconds to do so."""
-    if (measured := coverage.Coverage.current()) is not None:
-        measured.save()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -112,7 +105,8 @@ def forked_interpreters() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def rough_embedding() -> Iterator[None]:
-    """The fewest steps that a t-SNE may take, and no room made for labels, for pictures that nobody looks at."""
+    """The fewest steps that a t-SNE takes, and no room made for labels, for pictures that nobody looks at."""
+    import matplotlib
     from matplotlib.figure import Figure
     from sklearn import manifold
 
@@ -122,10 +116,11 @@ def rough_embedding() -> Iterator[None]:
     def savefig(figure: Figure, *arguments: Any, **named: Any) -> None:
         with pytest.MonkeyPatch.context() as plain:
             plain.setattr(figure, "get_layout_engine", lambda: None)  # with any, all is drawn twice
-            intact(figure, *arguments, dpi=50, **named)
+            with matplotlib.rc_context({"svg.fonttype": "none"}):  # text as text, not as curves
+                intact(figure, *arguments, dpi=50, **named)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(manifold, "TSNE", partial(manifold.TSNE, max_iter=250))
+        patch.setattr(manifold, "TSNE", partial(manifold.TSNE, max_iter=250, min_grad_norm=1e9))
         patch.setattr(Figure, "savefig", savefig)
         yield
 

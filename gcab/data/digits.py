@@ -1,9 +1,11 @@
 """Scikit-learn's handwritten digits: 1,797 grey images of 8x8 pixels that need no download."""
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from gcab.data.dataset import Dataset
 from gcab.data.decode import resized
@@ -15,18 +17,25 @@ BRIGHTEST = 16
 
 def load(root: Path | None, split: Split, size: Size) -> ImageSet:  # noqa: ARG001
     """Read one split: of each digit, every fifth image is for testing."""
+    grey, labels, turn = everything()
+    chosen = (turn % 5 == 4) == (split == "test")
+    images = grey[chosen].unsqueeze(1).repeat(1, 3, 1, 1)  # (n, 3, 8, 8)
+    return ImageSet(resized(images, size), labels[chosen], tuple(str(digit) for digit in range(10)))
+
+
+@cache  # scikit-learn reads a text of 1,797 lines, which takes longer than some whole runs
+def everything() -> tuple[Tensor, Tensor, Tensor]:
+    """All images (n, 8, 8), their labels, and how many images of the same digit came before each; not to be changed."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()
     labels = torch.from_numpy(digits.target.astype(np.int64))
-    grey = torch.from_numpy(np.rint(digits.images * (255 / BRIGHTEST)).astype(np.uint8))  # (n, 8, 8)
-    turn = torch.zeros_like(labels)  # how many images of the same digit came before
+    grey = torch.from_numpy(np.rint(digits.images * (255 / BRIGHTEST)).astype(np.uint8))
+    turn = torch.zeros_like(labels)
     for digit in range(10):
         same = labels == digit
         turn[same] = torch.arange(int(same.sum()))
-    chosen = (turn % 5 == 4) == (split == "test")
-    images = grey[chosen].unsqueeze(1).repeat(1, 3, 1, 1)  # (n, 3, 8, 8)
-    return ImageSet(resized(images, size), labels[chosen], tuple(str(digit) for digit in range(10)))
+    return grey, labels, turn
 
 
 DATASET = Dataset(

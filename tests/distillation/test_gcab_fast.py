@@ -18,6 +18,7 @@ from helpers.teachers import (
     SHORT,
     TASKS,
     WIDTH,
+    distilled,
     learn,
     logits,
     options,
@@ -105,7 +106,7 @@ def test_the_mask_has_exactly_the_asked_share(profile: str, capacity: float) -> 
 
 
 def test_the_seed_decides() -> None:
-    one, again, other = student(seed=1), student(seed=1), student(seed=2)
+    one, again, other = distilled(seed=1), distilled(seed=1), distilled(seed=2)
     assert same(snapshot(one), snapshot(again))
     assert not torch.equal(one.network.gate_in.used, other.network.gate_in.used)
 

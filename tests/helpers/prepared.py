@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import runpy
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -116,18 +117,24 @@ def started() -> Path:
         return Path(os.environ[SHARED])
     from helpers.processes import unmeasured  # which needs this file
 
-    folder = tempfile.TemporaryDirectory(prefix="gcab-")  # a socket's path must be short
-    python, meeting = Path(folder.name) / "python", Path(folder.name) / "socket"
+    folder = Path(tempfile.mkdtemp(prefix="gcab-"))  # a socket's path must be short
+    python, meeting = folder / "python", folder / "socket"
     script(python, f'"{PYTHON}" -I -S "{CLIENT}" "{meeting}" "{PYTHON}"')
-    script(Path(folder.name) / "gcab", f'"{python}" -m gcab')
+    script(folder / "gcab", f'"{python}" -m gcab')
     with socket.socket(socket.AF_UNIX) as orders:
         orders.bind(str(meeting))
         orders.listen(64)
         command = [PYTHON, "-m", "helpers.prepared", str(orders.fileno()), str(python)]
         process = subprocess.Popen(command, pass_fds=[orders.fileno()], stdin=subprocess.PIPE, env=unmeasured())
-    atexit.register(folder.cleanup)
-    atexit.register(process.communicate)  # first: its input ends, and what it started is waited for
-    return Path(folder.name)
+    atexit.register(end, os.getpid(), process, folder)
+    return folder
+
+
+def end(owner: int, process: "subprocess.Popen[bytes]", folder: Path) -> None:
+    """Its input ends, and what it started is waited for; not by who was forked from who started it."""
+    if os.getpid() == owner:
+        process.communicate()
+        shutil.rmtree(folder)
 
 
 def script(file: Path, command: str) -> None:

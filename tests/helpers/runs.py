@@ -38,7 +38,7 @@ BUDGETS = {  # of methods that have such an option
     "anchor_steps": 10,
     "memory_steps": 5,
 }
-TOGETHER, INHERITED = 2, 4  # options that are changed at once: a method's own, and those that another has, too
+TOGETHER, INHERITED = 3, 6  # options that are changed at once: a method's own, and those that another has, too
 EYE = 64  # features, where a profile has an eye
 SMALL: dict[str, Any] = {
     **TINY,
@@ -88,7 +88,7 @@ def profile_cases() -> list[Case]:
 
 
 def switch_cases() -> list[Case]:
-    """Every choice among the options of every method, two at a time, and more where another method has them, too."""
+    """Every choice among the options of every method, three at a time, and more where another method has them, too."""
     scenario = "digits/2"  # the profiles go through three tasks with every method
     cases = []
     for name, kind in methods().items():

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import httpx
 import numpy as np
+import pytest
 from fastapi import FastAPI
 
 from gcab.classifier.learner import ContinualClassifier
@@ -93,7 +94,8 @@ def serving(
 ) -> Iterator[Client]:
     service = Service(folder, Inference(device="cpu"), limits or Limits(), allow_teach)
     middleware = make_app(service, door or Door())
-    with asyncio.Runner() as runner:
+    with pytest.MonkeyPatch.context() as patch, asyncio.Runner() as runner:
+        patch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)  # workers, which are killed, would load it for nothing
         opened = started(middleware)
         client = runner.run(opened.__aenter__())
         try:

@@ -15,7 +15,7 @@ from helpers.settings import FEW_TOKENS, tiny
 
 CPU = torch.device("cpu")
 CLASSES = 6
-LEARNED, TESTED = 12, 20  # images of each class
+LEARNED, TESTED = 8, 12  # images of each class
 SMALL: dict[str, Any] = {
     **FEW_TOKENS,
     "encoder.drop_path": 0.3,

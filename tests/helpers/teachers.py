@@ -1,5 +1,6 @@
 """Teachers of three small tasks, trained for a moment, and students of them."""
 
+import copy
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -56,6 +57,17 @@ def teacher(profile: str) -> Gcab:
 
 
 def student(profile: str = "extended", seed: int = 1, **changes: Any) -> GcabFast:
+    """A copy to do anything with: the same student is distilled once."""
+    return copy.deepcopy(only_student(profile, seed, **changes))
+
+
+@cache
+def only_student(profile: str, seed: int, **changes: Any) -> GcabFast:
+    """Not to be changed."""
+    return distilled(profile, seed, **changes)
+
+
+def distilled(profile: str = "extended", seed: int = 1, **changes: Any) -> GcabFast:
     given = fast_options(teacher(profile).options, **{**SHORT, **changes})
     return distill(teacher(profile), images_of(TASKS[-1]).images, given, seed)
 

@@ -29,7 +29,7 @@ TINY += [
     "--encoder.patch",
     "32",
     "--training.epochs",
-    "3",
+    "2",
     "--augment.randaugment",
     "false",
 ]
@@ -89,7 +89,7 @@ def test_a_run_of_two_tasks_at_224_pixels_killed_and_resumed(
     succeeds(capsys, *train, whole)
     for kind, keys in (("epoch", ("task", "epoch", "losses", "lr")), ("task", ("tag", "taw"))):
         both = [[[record[key] for key in keys] for record in records(runs, kind)] for runs in (whole, broken)]
-        assert len(both[0]) == {"epoch": 6, "task": 2}[kind]
+        assert len(both[0]) == {"epoch": 4, "task": 2}[kind]
         assert both[0] == both[1]
 
 

@@ -1,5 +1,6 @@
 """What `pip install .` installs works without the checkout, and nothing that gcab reads was left behind."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ import tomllib
 import zipfile
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.processes import LIMIT, unmeasured
@@ -54,14 +56,42 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def python(installed: Path, *arguments: str) -> str:
-    """What Python prints that finds the wheel's content and the dependencies; without `site`, no editable install."""
+PROGRAM = """
+import contextlib, importlib, io, json, sys
+from pathlib import Path
+module, function, commands = sys.argv[1:]
+said = []
+for words in json.loads(commands):
+    sys.argv = ["gcab", *words]
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
+        sys.exit(getattr(importlib.import_module(module), function)())
+    said.append(out.getvalue())
+import gcab
+from gcab.model.eye import filters
+from gcab.serve.app import PAGE
+print(json.dumps({
+    "said": said,
+    "package": str(Path(gcab.__file__).parent),
+    "data": len(filters()) > 0 and (PAGE / "index.html").is_file(),
+    "checkout": any(Path(folder, "pyproject.toml").exists() for folder in sys.path),
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def found(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a Python says that finds the wheel's content and the dependencies; without `site`, no editable install."""
+    folder = tmp_path_factory.mktemp("report")
+    run = write_run(folder, tasks=2, epochs=2).path
+    report = ["report", str(run), "--out", str(folder / "report.html")]
+    [target] = PROJECT["project"]["scripts"].values()
+    commands = json.dumps([["--version"], ["list", "methods"], report])
     search = os.pathsep.join([str(installed), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")])
-    command = [sys.executable, "-S", "-P", *arguments]
+    command = [sys.executable, "-S", "-P", "-c", PROGRAM, *target.split(":"), commands]
     environment = {**unmeasured(), "PYTHONPATH": search}
     done = subprocess.run(command, cwd=installed.parent, capture_output=True, text=True, timeout=LIMIT, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+    return {**json.loads(done.stdout), "page": (folder / "report.html").read_text(encoding="utf-8")}
 
 
 def test_every_file_is_installed(installed: Path) -> None:
@@ -70,32 +100,18 @@ def test_every_file_is_installed(installed: Path) -> None:
 
 
 @pytest.mark.repeats
-def test_the_command_is_installed(installed: Path) -> None:
+def test_the_command_is_installed(installed: Path, found: dict[str, Any]) -> None:
     [entry_points] = installed.glob("gcab-*.dist-info/entry_points.txt")
     [(name, target)] = PROJECT["project"]["scripts"].items()
     assert f"{name} = {target}" in entry_points.read_text()
-    module, function = target.split(":")
-    start = f"import sys; sys.argv[0] = 'gcab'; from {module} import {function} as command; sys.exit(command())"
-    assert python(installed, "-c", start, "--version") == f"gcab {VERSION}\n"
-    listed = python(installed, "-c", start, "list", "methods")
+    version, listed, _ = found["said"]
+    assert version == f"gcab {VERSION}\n"
     assert all(f" {name} " in listed for name in methods())
 
 
-def test_the_package_finds_its_data(installed: Path) -> None:
-    program = """
-import sys
-from pathlib import Path
-import gcab
-from gcab.model.eye import filters
-from gcab.serve.app import PAGE
-print(Path(gcab.__file__).parent, len(filters()) > 0, (PAGE / "index.html").is_file())
-print(any(Path(folder, "pyproject.toml").exists() for folder in sys.path))
-"""
-    assert python(installed, "-c", program).split() == [str(installed / "gcab"), "True", "True", "False"]
+def test_the_package_finds_its_data(installed: Path, found: dict[str, Any]) -> None:
+    assert (found["package"], found["data"], found["checkout"]) == (str(installed / "gcab"), True, False)
 
 
-@pytest.mark.repeats
-def test_a_report_is_written(installed: Path, tmp_path: Path) -> None:
-    run = write_run(tmp_path, tasks=2, epochs=2).path
-    python(installed, "-m", "gcab", "report", str(run), "--out", str(tmp_path / "report.html"))
-    assert "<html" in (tmp_path / "report.html").read_text(encoding="utf-8")
+def test_a_report_is_written(found: dict[str, Any]) -> None:
+    assert "<html" in found["page"]

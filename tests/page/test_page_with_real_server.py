@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, FilePayload, Page, expect
 
 from gcab.classifier.teaching import teach
 
-pytestmark = pytest.mark.repeats
+pytestmark = [pytest.mark.repeats, pytest.mark.usefixtures("forked_interpreters")]
 
 TOKEN = "a-token-for-the-tests-alone"
 HUES = {"kingfisher": 150, "robin": 5, "bullfinch": 240, "goldfinch": 35}

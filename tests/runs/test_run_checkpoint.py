@@ -119,6 +119,7 @@ def nested() -> st.SearchStrategy[Any]:
     )
 
 
+@pytest.mark.repeats
 @settings(max_examples=150)
 @given(nested())
 @example([math.inf, -math.inf, math.nan, -0.0, (1, (True, None))])

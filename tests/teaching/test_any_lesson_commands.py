@@ -56,9 +56,10 @@ def test_every_verb(weeks: list[str], world: Path, tmp_path: Path, capsys: pytes
     assert (audit["images"], audit["strangers"]) == (0, {})
     assert UNKNOWN not in {tensor["purpose"] for tensor in audit["tensors"]}
     said(capsys, "report", model, "--out", tmp_path / "page.html")
-    said(capsys, "export", model, tmp_path / "m.onnx")
     assert (tmp_path / "page.html").is_file()
-    assert (tmp_path / "m.onnx").is_file()
+    if last != "week3":  # which leaves the network as a first lesson does
+        said(capsys, "export", model, tmp_path / "m.onnx")
+        assert (tmp_path / "m.onnx").is_file()
     said(capsys, "undo", model)
     said(capsys, "learn", model, world / last, *flags)
     said(capsys, "forget", model, names[0])

@@ -67,6 +67,7 @@ def outcome(model: Path) -> str | None:
     return None
 
 
+@pytest.mark.repeats
 def test_single_changes_are_harmless_or_refused(model: Path) -> None:
     description = described()
     (model / "model.json").write_text(json.dumps(description))
