@@ -60,6 +60,7 @@ def serve_verb(verb: argparse.Namespace, console: Console) -> None:
         if importlib.util.find_spec(module) is None:
             raise GcabError("serving needs a few more packages: pip install 'gcab[serve]'")
     from gcab.serve.app import make_app
+    from gcab.serve.memory import map_large_blocks
     from gcab.serve.security import Door
     from gcab.serve.served import Inference
     from gcab.serve.server import address, listen, run
@@ -77,6 +78,7 @@ def serve_verb(verb: argparse.Namespace, console: Console) -> None:
         batch=verb.batch,
         stop_seconds=verb.stop_seconds,
     )
+    map_large_blocks()
     with listen(verb.host, verb.port) as listener:
         if verb.compile:
             say(console, f"{verb.model}  compiling the network, which takes about a minute")
