@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -43,12 +43,9 @@ class RunConfig:
         tasks = 1 if kind.joint else self.scenario.tasks
         return [self.training.epochs_of(task) if kind.trains else 0 for task in range(tasks)]
 
-    def features_per_batch(self, classes: Sequence[int] = ()) -> int:
-        """The number of values that the encoder outputs for a batch: of new images, and with the number of `classes` of
-        each task for all that a step looks at."""
-        fresh = self.training.batch_size
-        passes = method_named(self.method).passes(self.options, fresh, classes) if classes else 1.0
-        return round(max(1.0, passes) * fresh) * self.encoder.tokens(self.scenario.image_size) * self.encoder.width
+    def features_per_batch(self) -> int:
+        """The number of values that the encoder outputs in a training step."""
+        return self.training.batch_size * self.encoder.tokens(self.scenario.image_size) * self.encoder.width
 
     def check(self) -> None:
         """Refuse combinations that cannot be built."""

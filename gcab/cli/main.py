@@ -72,7 +72,6 @@ class Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; exit codes: 0 done, 2 a problem the user can solve, 130 stopped by the user."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads of torch that spin while they wait stop other work
     console, errors = Console(), Console(stderr=True)
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:

@@ -8,7 +8,7 @@ import torch
 from gcab.errors import GcabError
 from gcab.parallel.launch import Launch
 
-SMALL = 3 * 2**16  # numbers in a batch's features below which synchronising threads takes longer than their work
+SMALL = 2**18  # numbers in a batch's features below which synchronising threads takes longer than their work
 
 
 def choose_device(name: str, launch: Launch | None = None) -> torch.device:

@@ -92,8 +92,7 @@ def train_run(
         run = SharedRun.prepare(path, document)
         final = run.final()
         if final is None:
-            classes = [task.classes for task in data.scenario.tasks]
-            with suitable_threads(device, config.features_per_batch(classes)):
+            with suitable_threads(device, config.features_per_batch()):
                 try:
                     final = Run(config, data, run, device, observe, checkpoint_seconds).finish()
                 finally:  # the lock must outlast what is being written
