@@ -219,7 +219,6 @@ def test_passes_are_those_of_the_runs_own_settings(runs: list[RunFolder]) -> Non
     assert passes(run) == 1 + 8 / 32
 
 
-@pytest.mark.repeats
 def test_a_table_is_made_by_one_command_and_grows(
     root: Path, runs: list[RunFolder], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
